@@ -179,6 +179,8 @@ states! {
     INVALID_OBJECT_DEFINITION = "42P17";
     /// Two tables of a query have one name.
     DUPLICATE_ALIAS = "42712";
+    /// A name of a table that several tables have.
+    AMBIGUOUS_ALIAS = "42P09";
     /// Several columns have the name.
     AMBIGUOUS_COLUMN = "42702";
     /// Several functions fit.

@@ -369,6 +369,12 @@ fn locking() {
     check(include_str!("expected/locking.out"), &[]);
 }
 
+/// Tables of one name from two schemas beside each other.
+#[test]
+fn two_schemas() {
+    check(include_str!("expected/two_schemas.out"), &[]);
+}
+
 #[test]
 fn grouping() {
     check(include_str!("expected/grouping.out"), &[]);

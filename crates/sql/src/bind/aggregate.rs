@@ -163,7 +163,7 @@ impl Binder<'_> {
             ast::Expr::Column(names, at) => {
                 let before = Scope { columns: grouping.columns.clone(), parent: scope.parent };
                 let found = before.find(names, *at);
-                if found.is_err() && names.last().is_some_and(|name| before.has_table(name)) {
+                if found.is_err() && names.last().is_some_and(|name| before.has_table((None, name))) {
                     // The row of a table: each of its columns is looked for.
                     return Ok(None);
                 }

@@ -8,7 +8,6 @@ use super::Binder;
 use super::access::with_access;
 use super::expr::Typed;
 use super::family::Changed;
-use super::from::columns_of;
 use super::scope::{Scope, ScopeColumn};
 use super::view::{Kind, Target};
 use crate::catalog::{IdentityKind, TableDef};
@@ -111,7 +110,8 @@ impl Binder<'_> {
             },
         };
         let shown = alias.unwrap_or_else(|| name.name.clone());
-        let columns = view.as_ref().map_or_else(|| columns_of(&table, &shown), |view| view.called(&shown));
+        let columns =
+            view.as_ref().map_or_else(|| self.changed_columns(&table, &table, &shown), |view| view.called(&shown));
         let own = (name.name.as_str(), shown.as_str());
         let conflict =
             parts.conflict.map(|conflict| self.conflict(&table, own, view.as_ref(), conflict)).transpose()?;
@@ -283,7 +283,8 @@ impl Binder<'_> {
             }
         };
         let Some((set, filter)) = &conflict.update else { return Ok(plan::Conflict { key, update: None }) };
-        let columns = |shown: &str| view.map_or_else(|| columns_of(table, shown), |view| view.called(shown));
+        let columns =
+            |shown: &str| view.map_or_else(|| self.changed_columns(table, table, shown), |view| view.called(shown));
         let (own, mut excluded) = (columns(shown), columns("excluded"));
         // A name without a table means the row that is there.
         excluded.iter_mut().for_each(|column| column.is_hidden = true);
@@ -360,14 +361,14 @@ impl Binder<'_> {
         Ok(with_access(table.clone(), conditions, Some(mode)))
     }
 
-    /// The rows of a table with those of others, and the columns of all.
+    /// The rows of a table with those of others, and the columns of all. `root`: the table that is named.
     pub(super) fn joined(
         &mut self,
-        table: &Arc<TableDef>,
+        (root, table): (&TableDef, &Arc<TableDef>),
         shown: &str,
         from: &[TableRef],
     ) -> Result<(Node, Vec<ScopeColumn>)> {
-        let mut columns = columns_of(table, shown);
+        let mut columns = self.changed_columns(root, table, shown);
         if table.hidden.is_some() {
             columns.push(ScopeColumn {
                 table: None,
@@ -377,6 +378,7 @@ impl Binder<'_> {
                 origin: None,
                 is_hidden: true,
                 is_outer: false,
+                relation: None,
             });
         }
         let scan = Scan {
@@ -408,13 +410,13 @@ impl Binder<'_> {
             return self.change_family(&table, shown, &Changed { set: Some(set), from, filter, returning });
         }
         if from.is_empty() {
-            let scope = Scope { columns: columns_of(&table, shown), parent: None };
+            let scope = Scope { columns: self.changed_columns(&table, &table, shown), parent: None };
             let set = self.assigned_after(&table, set, &scope, (filter, returning))?;
             let scan = self.target(&table, filter, &scope, Mode::NoKeyUpdateRow)?;
             let (returned, output) = self.returning(scope.columns, returning)?;
             return Ok((Action::Change(Change::Update { scan, set }, returned), output));
         }
-        let (node, columns) = self.joined(&table, shown, from)?;
+        let (node, columns) = self.joined((&table, &table), shown, from)?;
         let scope = Scope { columns, parent: None };
         let set = Some(self.assigned_after(&table, set, &scope, (filter, returning))?);
         self.change_joined(table, node, scope, set, filter, returning)
@@ -435,12 +437,12 @@ impl Binder<'_> {
             return self.change_family(&table, shown, &Changed { set: None, from: using, filter, returning });
         }
         if using.is_empty() {
-            let scope = Scope { columns: columns_of(&table, shown), parent: None };
+            let scope = Scope { columns: self.changed_columns(&table, &table, shown), parent: None };
             let scan = self.target(&table, filter, &scope, Mode::UpdateRow)?;
             let (returned, output) = self.returning(scope.columns, returning)?;
             return Ok((Action::Change(Change::Delete { scan }, returned), output));
         }
-        let (node, columns) = self.joined(&table, shown, using)?;
+        let (node, columns) = self.joined((&table, &table), shown, using)?;
         self.change_joined(table, node, Scope { columns, parent: None }, None, filter, returning)
     }
 
@@ -471,8 +473,8 @@ impl Binder<'_> {
             return Ok((None, Vec::new()));
         }
         let mut columns = columns;
-        if let Some(shown) = columns.first().and_then(|column| column.table.clone()) {
-            columns.extend(self.oid_column(&shown));
+        if let Some(ScopeColumn { table: Some(shown), relation, .. }) = columns.first().cloned() {
+            columns.extend(self.oid_column(&shown).map(|column| ScopeColumn { relation, ..column }));
         }
         let scope = Scope { columns, parent: None };
         let (exprs, columns) = self.returned(items, &scope)?;

@@ -268,6 +268,15 @@ impl Binder<'_> {
     }
 
     fn column(&mut self, names: &[String], at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        let own;
+        let names = match names {
+            [schema, rest @ ..] if rest.len() == 2 && self.catalog.own_schema(schema) != schema => {
+                let schema = self.catalog.own_schema(schema).to_owned();
+                own = std::iter::once(schema).chain(rest.iter().cloned()).collect::<Vec<_>>();
+                &own[..]
+            }
+            names => names,
+        };
         let found = scope.find(names, at);
         if let Err(error) = &found
             && matches!(error.state(), SqlState::UNDEFINED_COLUMN | SqlState::UNDEFINED_TABLE)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use lodestone_sql_types::{Error, Result, SqlState, Type, hash};
 
 use super::change::{Bound, Set};
-use super::from::columns_of;
 use super::scope::{Scope, ScopeColumn};
 use super::{Binder, from};
 use crate::catalog::family::{KeyPart, PartitionKey, PartitionNote, Strategy};
@@ -109,6 +108,7 @@ impl Binder<'_> {
             origin: None,
             is_hidden: true,
             is_outer: false,
+            relation: None,
         })
     }
 
@@ -116,8 +116,8 @@ impl Binder<'_> {
     pub(super) fn change_family(&mut self, table: &Arc<TableDef>, shown: &str, parts: &Changed<'_>) -> Bound {
         let mode = if parts.set.is_some() { Mode::NoKeyUpdateRow } else { Mode::UpdateRow };
         // The table itself first: for the names, the errors and the columns that are returned.
-        let own = columns_of(table, shown);
-        let mut columns = self.joined(table, shown, parts.from)?.1;
+        let own = self.changed_columns(table, table, shown);
+        let mut columns = self.joined((table, table), shown, parts.from)?.1;
         let others = columns.split_off(own.len() + usize::from(table.hidden.is_some()));
         let scope = Scope { columns: own.into_iter().chain(others).collect(), parent: None };
         if let Some(set) = parts.set {
@@ -132,7 +132,7 @@ impl Binder<'_> {
             if self.bounds_of(table, &member, &map).iter().any(|limits| limits.exclude(&conditions)) {
                 continue;
             }
-            let change = self.change_member(&member, (shown, &map), parts, mode)?;
+            let change = self.change_member((table, &member), (shown, &map), parts, mode)?;
             found.push(FamilyPart { change, map });
         }
         let (returned, output) = self.returning(scope.columns, parts.returning)?;
@@ -142,7 +142,7 @@ impl Binder<'_> {
 
     fn change_member(
         &mut self,
-        member: &Arc<TableDef>,
+        (root, member): (&TableDef, &Arc<TableDef>),
         (shown, map): (&str, &[usize]),
         parts: &Changed<'_>,
         mode: Mode,
@@ -153,7 +153,7 @@ impl Binder<'_> {
             Scope { columns, parent: None }
         };
         if parts.from.is_empty() {
-            let scope = hide(columns_of(member, shown));
+            let scope = hide(self.changed_columns(root, member, shown));
             let set = parts.set.map(|set| self.assigned(member, set, &scope)).transpose()?;
             let scan = self.target(member, parts.filter, &scope, mode)?;
             return Ok(match set {
@@ -161,7 +161,7 @@ impl Binder<'_> {
                 None => Change::Delete { scan },
             });
         }
-        let (node, columns) = self.joined(member, shown, parts.from)?;
+        let (node, columns) = self.joined((root, member), shown, parts.from)?;
         let scope = hide(columns);
         let set = parts.set.map(|set| self.assigned(member, set, &scope)).transpose()?;
         let filter = parts.filter.map(|filter| self.condition(filter, &scope, "WHERE")).transpose()?;

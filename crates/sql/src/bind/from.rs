@@ -10,7 +10,7 @@ use lodestone_sql_types::composite::Attribute;
 use lodestone_sql_types::{Error, Result, SqlState, Type};
 
 use super::expr::Typed;
-use super::scope::{Scope, ScopeColumn};
+use super::scope::{self, Relation, Scope, ScopeColumn};
 use super::{Binder, no_table};
 use crate::catalog::TableDef;
 use crate::parse::ast::{self, Alias, JoinKind, JoinOn, NOWHERE, Name, ObjectName, TableRef};
@@ -32,6 +32,13 @@ pub fn columns_of(table: &TableDef, alias: &str) -> Vec<ScopeColumn> {
     scope_columns(table.oid, &table.columns, alias)
 }
 
+/// Columns with the table that they are from.
+fn related(mut columns: Vec<ScopeColumn>, relation: Relation) -> Vec<ScopeColumn> {
+    let relation = Arc::new(relation);
+    columns.iter_mut().for_each(|column| column.relation = Some(relation.clone()));
+    columns
+}
+
 /// Columns of the table with the number `oid`, under its name in a query.
 pub fn scope_columns(oid: u32, columns: &[crate::catalog::ColumnDef], alias: &str) -> Vec<ScopeColumn> {
     let column = |(number, column): (usize, &crate::catalog::ColumnDef)| ScopeColumn {
@@ -42,6 +49,7 @@ pub fn scope_columns(oid: u32, columns: &[crate::catalog::ColumnDef], alias: &st
         origin: i16::try_from(number + 1).ok().map(|number| (oid, number)),
         is_hidden: false,
         is_outer: false,
+        relation: None,
     };
     columns.iter().enumerate().map(column).collect()
 }
@@ -56,11 +64,25 @@ pub fn output_columns(columns: Vec<crate::plan::OutputColumn>, alias: Option<&St
         origin: None,
         is_hidden: false,
         is_outer: false,
+        relation: None,
     };
     columns.into_iter().map(column).collect()
 }
 
 impl Binder<'_> {
+    /// The columns of a table that is changed, under its name in the statement. `root`: the table that is named, if it
+    /// is one above.
+    pub(super) fn changed_columns(&self, root: &TableDef, table: &TableDef, alias: &str) -> Vec<ScopeColumn> {
+        let plain = ObjectName { schema: None, name: root.name.clone(), at: NOWHERE, is_only: false };
+        let relation = Relation {
+            schema: Some(root.schema.clone()),
+            name: root.name.clone(),
+            is_aliased: alias != root.name,
+            is_visible: self.catalog.table(&plain).is_some_and(|found| found.oid == root.oid),
+        };
+        related(columns_of(table, alias), relation)
+    }
+
     /// A table of the user.
     pub fn table(&self, name: &ObjectName) -> Result<Arc<TableDef>> {
         if let Some(found) = self.catalog.table(name) {
@@ -107,7 +129,7 @@ impl Binder<'_> {
                 found = Some((node, columns));
                 continue;
             };
-            let right = self.table_ref(table, &before, parent)?;
+            let right = self.table_ref(table, &before, parent).map_err(|error| hidden_table(error, &before))?;
             refuse_twice(&before, &right.columns)?;
             let (left_width, right_width) = (before.len(), right.columns.len());
             let join = Join {
@@ -169,40 +191,58 @@ impl Binder<'_> {
 
     fn named_table(&mut self, name: &ObjectName, alias: &Alias, parent: Option<&Scope<'_>>) -> Result<Bound> {
         let shown = alias.name.as_ref().unwrap_or(&name.name).clone();
+        let is_aliased = alias.name.is_some();
         if name.schema.is_none()
             && let Some((node, columns)) = self.with_query(&name.name, &shown, alias, parent)?
         {
-            return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
+            let relation = Relation { schema: None, name: name.name.clone(), is_aliased, is_visible: true };
+            return Ok(Bound { node, columns: related(renamed(columns, alias)?, relation), is_lateral: false });
         }
-        let _ = parent;
         let full = self.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
-        if let Some(table) = self.catalog.tables.get(&full) {
-            let mut columns = renamed(columns_of(table, &shown), alias)?;
-            let shows_number = table.hidden.is_some() && self.numbered.contains(&shown);
+        let bound = self.stored_table(&full, name, &shown, alias)?;
+        let schema = match (full.as_str(), &name.schema) {
+            ("", schema) => schema.clone().unwrap_or_else(|| "pg_catalog".to_owned()),
+            (full, _) => match full.strip_suffix(&name.name).and_then(|rest| rest.strip_suffix('.')) {
+                Some(schema) => schema.to_owned(),
+                None => crate::catalog::PUBLIC.to_owned(),
+            },
+        };
+        let is_visible = name.schema.is_none() || self.catalog.resolve(None, &name.name).as_deref() == Some(&*full);
+        let relation = Relation { schema: Some(schema), name: name.name.clone(), is_aliased, is_visible };
+        Ok(Bound { columns: related(bound.columns, relation), ..bound })
+    }
+
+    /// A table, view or sequence of the user or of the system, under the name that it has in the query.
+    fn stored_table(&mut self, full: &str, name: &ObjectName, shown: &str, alias: &Alias) -> Result<Bound> {
+        if let Some(table) = self.catalog.tables.get(full) {
+            let mut columns = renamed(columns_of(table, shown), alias)?;
+            let shows_number =
+                table.hidden.is_some() && self.numbered.contains(&super::locking::number_column(shown, table.oid));
             if shows_number {
                 columns.push(ScopeColumn {
                     table: None,
-                    name: super::locking::number_column(&shown),
+                    name: super::locking::number_column(shown, table.oid),
                     ty: Type::Int8,
                     modifier: -1,
                     origin: None,
                     is_hidden: true,
                     is_outer: false,
+                    relation: None,
                 });
             }
-            columns.extend(self.oid_column(&shown));
+            columns.extend(self.oid_column(shown));
             let node = match self.has_heirs(name, table) {
                 true => self.family_rows(table),
                 false => self.own_rows(Scan { shows_number, ..super::family::all_rows(table.clone()) }),
             };
             return Ok(Bound { node, columns, is_lateral: false });
         }
-        if let Some(view) = self.catalog.views.get(&full).cloned() {
-            let (node, columns) = self.view(&view, &shown)?;
+        if let Some(view) = self.catalog.views.get(full).cloned() {
+            let (node, columns) = self.view(&view, shown)?;
             return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
-        if let Some(sequence) = self.catalog.sequences.get(&full) {
-            let (node, columns) = super::recursive::sequence_row(sequence, &shown)?;
+        if let Some(sequence) = self.catalog.sequences.get(full) {
+            let (node, columns) = super::recursive::sequence_row(sequence, shown)?;
             return Ok(Bound { node, columns: renamed(columns, alias)?, is_lateral: false });
         }
         let Some(table) = pgcatalog::find(name.schema.as_deref(), &name.name) else {
@@ -213,13 +253,14 @@ impl Binder<'_> {
             return Err(no_table(name));
         };
         let column = |(number, (column, ty)): (usize, &(&str, Type))| ScopeColumn {
-            table: Some(shown.clone()),
+            table: Some(shown.to_owned()),
             name: (*column).to_owned(),
             ty: *ty,
             modifier: -1,
             origin: i16::try_from(number + 1).ok().map(|number| (table.oid, number)),
             is_hidden: false,
             is_outer: false,
+            relation: None,
         };
         let mut columns = renamed(table.columns.iter().enumerate().map(column).collect(), alias)?;
         let node = Node::Virtual { table, filter: None };
@@ -229,13 +270,14 @@ impl Binder<'_> {
         // The number of the table itself, which is shown to those who ask for it.
         let width = columns.len();
         columns.push(ScopeColumn {
-            table: Some(shown),
+            table: Some(shown.to_owned()),
             name: "tableoid".into(),
             ty: Type::Oid,
             modifier: -1,
             origin: None,
             is_hidden: true,
             is_outer: false,
+            relation: None,
         });
         let own = (0..width).map(|index| Expr::Column { depth: 0, index });
         let oid = Expr::Const(lodestone_sql_types::Datum::Int(table.oid.into()));
@@ -283,6 +325,7 @@ impl Binder<'_> {
             origin: None,
             is_hidden: false,
             is_outer: false,
+            relation: None,
         };
         let mut columns = match function {
             SetFunction::JsonEach { .. } => vec![column("key".into(), Type::Text), column("value".into(), ty)],
@@ -336,6 +379,7 @@ impl Binder<'_> {
                 origin: None,
                 is_hidden: false,
                 is_outer: false,
+                relation: None,
             });
         }
         Ok(Bound { node: Node::Project { input: Box::new(input), columns: exprs }, columns, is_lateral: false })
@@ -358,6 +402,7 @@ impl Binder<'_> {
             origin: None,
             is_hidden: false,
             is_outer: false,
+            relation: None,
         };
         let (mut columns, mut calls, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for expr in &call.arguments {
@@ -479,6 +524,7 @@ impl Binder<'_> {
         parent: Option<&Scope<'_>>,
     ) -> Result<Bound> {
         let left = self.table_ref(left, before, parent)?;
+        let hidden = |error| hidden_table(error, &left.columns);
         if left.is_lateral {
             return Err(Error::unsupported("a LATERAL table on the left side of a join"));
         }
@@ -489,7 +535,7 @@ impl Binder<'_> {
                 let detail = "The combining JOIN type must be INNER or LEFT for a LATERAL reference.";
                 if is_there { invalid_reference(&error, &left.columns).detail(detail) } else { error }
             })?,
-            _ => self.table_ref(right, &left.columns, parent)?,
+            _ => self.table_ref(right, &left.columns, parent).map_err(hidden)?,
         };
         let (left_width, right_width) = (left.columns.len(), right.columns.len());
         refuse_twice(&left.columns, &right.columns)?;
@@ -610,7 +656,7 @@ impl Binder<'_> {
 /// The column of a full join that both sides have. It is of no table.
 fn merged_column((name, typed): (String, Typed)) -> ScopeColumn {
     let Typed { ty, modifier, .. } = typed;
-    ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false, is_outer: false }
+    ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false, is_outer: false, relation: None }
 }
 
 /// Whether a function of this name returns rows.
@@ -654,6 +700,7 @@ fn keywords(shown: &str, alias: &Alias) -> Result<Bound> {
         origin: None,
         is_hidden: false,
         is_outer: false,
+        relation: None,
     };
     let columns = vec![
         column("word", Type::Text),
@@ -685,10 +732,20 @@ fn invalid_reference(error: &Error, columns: &[ScopeColumn]) -> Error {
     }
 }
 
+/// The error of a table that cannot be named at its place: it is among those before it.
+fn hidden_table(error: Error, before: &[ScopeColumn]) -> Error {
+    let Some(name) = error.message().strip_prefix("missing FROM-clause entry for table \"") else { return error };
+    let table = name.trim_end_matches('"').to_owned();
+    if !before.iter().any(|column| column.table.as_ref() == Some(&table)) {
+        return error;
+    }
+    let at = error.position().map_or(NOWHERE, ast::Position);
+    scope::invalid_reference(&table, at).hint(scope::not_from_here(&table))
+}
+
 /// Refuses tables of one name on both sides.
 fn refuse_twice(left: &[ScopeColumn], right: &[ScopeColumn]) -> Result<()> {
-    let is_twice =
-        |column: &&ScopeColumn| column.table.is_some() && left.iter().any(|other| other.table == column.table);
+    let is_twice = |column: &&ScopeColumn| left.iter().any(|other| other.collides(column));
     let Some(column) = right.iter().find(is_twice) else { return Ok(()) };
     let name = column.table.clone().unwrap_or_default();
     Err(Error::new(SqlState::DUPLICATE_ALIAS, format!("table name \"{name}\" specified more than once")))

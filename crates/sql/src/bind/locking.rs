@@ -39,9 +39,10 @@ pub struct Locked {
     pub wait: LockWait,
 }
 
-/// The name of the column for the hidden numbers of a table. No user can write it.
-pub fn number_column(table: &str) -> String {
-    format!("\0{table}")
+/// The name of the column for the hidden numbers of a table, by its name in the query and its number. No user can write
+/// it.
+pub fn number_column(table: &str, oid: u32) -> String {
+    format!("\0{table}\0{oid}")
 }
 
 impl Binder<'_> {
@@ -59,7 +60,9 @@ impl Binder<'_> {
         let mut found: Vec<Locked> = Vec::new();
         for lock in &query.locks {
             let named = |source: &&Source<'_>| lock.of.as_ref().is_none_or(|name| name.value == source.name);
-            let mut meant = sources.iter().filter(named).peekable();
+            // Of several tables of one name the first is meant.
+            let count = if lock.of.is_some() { 1 } else { sources.len() };
+            let mut meant = sources.iter().filter(named).take(count).peekable();
             if let (Some(name), None) = (&lock.of, meant.peek()) {
                 let message =
                     format!("relation \"{}\" in {} clause not found in FROM clause", name.value, lock.strength);
@@ -67,7 +70,7 @@ impl Binder<'_> {
             }
             for source in meant {
                 let Some(table) = table_of(source, lock)? else { continue };
-                match found.iter_mut().find(|other| other.name == source.name) {
+                match found.iter_mut().find(|other| other.name == source.name && other.table.oid == table.oid) {
                     Some(other) => {
                         (other.mode, other.wait) = (other.mode.max(lock.mode()), stricter(other.wait, lock.wait));
                     }
@@ -135,7 +138,7 @@ impl Binder<'_> {
     /// Shows the hidden numbers of the tables until the end of FROM.
     pub(super) fn show_numbers(&mut self, tables: &[Locked]) {
         let hidden = tables.iter().filter(|locked| locked.table.hidden.is_some());
-        self.numbered = hidden.map(|locked| locked.name.clone()).collect();
+        self.numbered = hidden.map(|locked| number_column(&locked.name, locked.table.oid)).collect();
     }
 
     /// Locks rows of the joined tables. `keys`: their order, if that decides which of them are locked.
@@ -227,7 +230,7 @@ fn target(locked: Locked, columns: &[ScopeColumn]) -> Result<LockTarget> {
     let number = match table.hidden {
         None => None,
         Some(_) => {
-            let shown = number_column(&name);
+            let shown = number_column(&name, table.oid);
             Some(columns.iter().position(|column| column.name == shown).ok_or_else(lost)?)
         }
     };

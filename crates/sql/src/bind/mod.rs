@@ -113,7 +113,7 @@ fn needs_oids(error: &Error) -> bool {
     let message = error.message();
     match error.state() {
         SqlState::UNDEFINED_COLUMN => message.contains("tableoid"),
-        SqlState::UNDEFINED_TABLE => message.starts_with("missing FROM-clause entry"),
+        SqlState::UNDEFINED_TABLE => message.contains("FROM-clause entry"),
         SqlState::SYNTAX_ERROR => message == NO_TABLES,
         _ => false,
     }
@@ -255,8 +255,16 @@ pub fn domain_check(types: &Types, (ty, modifier): (Type, i32), expr: &ast::Expr
     let catalog = Catalog::of_types(types);
     let mut binder = Binder::new(&catalog);
     let name = "value".to_owned();
-    let column =
-        scope::ScopeColumn { table: None, name, ty, modifier, origin: None, is_hidden: false, is_outer: false };
+    let column = scope::ScopeColumn {
+        table: None,
+        name,
+        ty,
+        modifier,
+        origin: None,
+        is_hidden: false,
+        is_outer: false,
+        relation: None,
+    };
     let found = binder.condition(expr, &scope::Scope { columns: vec![column], parent: None }, "CHECK")?;
     if found.has_subquery() {
         return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot use subquery in check constraint"));

@@ -149,6 +149,7 @@ impl Binder<'_> {
             origin: None,
             is_hidden: false,
             is_outer: false,
+            relation: None,
         };
         let scope = Scope { columns: columns.iter().map(column).collect(), parent: None };
         let mut keys = Vec::new();
@@ -385,13 +386,16 @@ impl Binder<'_> {
                     shown.extend(star(scope, |column| !column.is_hidden));
                 }
                 Item::TableStar(names, at) => {
-                    let table = names.last().cloned().unwrap_or_default();
-                    if !scope.has_table(&table) {
-                        let message = format!("missing FROM-clause entry for table \"{table}\"");
-                        return Err(Error::new(SqlState::UNDEFINED_TABLE, message).at(*at));
+                    let (schema, table) = match &names[..] {
+                        [.., schema, table] => (Some(self.catalog.own_schema(schema)), table.as_str()),
+                        [table] => (None, table.as_str()),
+                        [] => (None, ""),
+                    };
+                    scope.refuse_several((schema, table), *at)?;
+                    if !scope.has_table((schema, table)) {
+                        return Err(scope.no_table((schema, table), *at));
                     }
-                    let shows =
-                        |column: &ScopeColumn| column.table.as_ref() == Some(&table) && column.name != "tableoid";
+                    let shows = |column: &ScopeColumn| column.is_of(schema, table) && column.name != "tableoid";
                     self.note_star(*at, star(scope, shows));
                     shown.extend(star(scope, shows));
                 }
@@ -490,6 +494,7 @@ impl Binder<'_> {
                 origin: None,
                 is_hidden: true,
                 is_outer: false,
+                relation: None,
             },
         });
         let groups = Scope { columns: columns.collect(), parent: scope.parent };
@@ -531,14 +536,19 @@ fn one_number_each(sets: &[Vec<usize>], keys: &[(ast::Expr, Typed)]) -> Vec<Vec<
 
 fn star<'s>(scope: &'s Scope<'_>, shows: impl Fn(&ScopeColumn) -> bool + 's) -> impl Iterator<Item = Shown> + 's {
     let columns = scope.columns.iter().enumerate().filter(move |(_, column)| shows(column));
-    columns.map(|(index, column)| Shown {
+    let mut tables: Vec<&str> = scope.columns.iter().filter_map(|column| column.table.as_deref()).collect();
+    tables.dedup();
+    let several: Vec<&str> = tables.into_iter().filter(|table| scope.has_several((None, table))).collect();
+    columns.map(move |(index, column)| Shown {
         typed: Typed { expr: Expr::Column { depth: 0, index }, ty: column.ty, modifier: column.modifier },
         name: column.name.clone(),
         origin: column.origin,
-        written: column
-            .table
-            .as_ref()
-            .map(|table| ast::Expr::Column(vec![table.clone(), column.name.clone()], NOWHERE)),
+        written: column.table.as_ref().map(|table| {
+            // The name of the table alone may mean another one as well.
+            let schema = column.relation.as_ref().filter(|_| several.contains(&table.as_str()));
+            let schema = schema.and_then(|relation| relation.schema.clone());
+            ast::Expr::Column(schema.into_iter().chain([table.clone(), column.name.clone()]).collect(), NOWHERE)
+        }),
     })
 }
 

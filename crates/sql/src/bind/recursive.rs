@@ -230,6 +230,7 @@ pub fn sequence_row(sequence: &SequenceDef, shown: &str) -> Result<(Node, Vec<Sc
         origin: None,
         is_hidden: false,
         is_outer: false,
+        relation: None,
     };
     let columns = [("last_value", Type::Int8), ("log_cnt", Type::Int8), ("is_called", Type::Bool)];
     Ok((Node::Values(vec![row]), columns.into_iter().map(column).collect()))

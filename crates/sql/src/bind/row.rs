@@ -137,23 +137,23 @@ impl Binder<'_> {
         fields: &[(ScopeColumn, Typed)],
         scope: &Scope<'_>,
     ) -> Result<Option<Expr>> {
-        let [.., name] = names else { return Ok(None) };
         let Some((oid, _)) = fields.first().and_then(|(column, _)| column.origin) else { return Ok(None) };
         let Some(table) = self.catalog.table_of(oid) else { return Ok(None) };
         let is_grouped = self.grouping.as_ref().is_some_and(|grouping| !grouping.is_inside);
         if is_grouped || table.columns.iter().any(|column| column.not_null) {
             return Ok(None);
         }
-        self.expr(&ast::Expr::Column(vec![name.clone(), "tableoid".into()], ast::NOWHERE), scope)
-            .map(|typed| Some(typed.expr))
+        let name = names.iter().cloned().chain(["tableoid".to_owned()]).collect();
+        self.expr(&ast::Expr::Column(name, ast::NOWHERE), scope).map(|typed| Some(typed.expr))
     }
 
     /// The columns of the table of this name, in the order of its definition, and whether it may have no row.
     fn table_fields(&mut self, names: &[String], scope: &Scope<'_>) -> Result<Option<TableFields>> {
-        let [.., table] = names else { return Ok(None) };
-        if names.len() > 2 {
-            return Ok(None);
-        }
+        let (schema, table) = match names {
+            [table] => (None, table.as_str()),
+            [schema, table] => (Some(self.catalog.own_schema(schema)), table.as_str()),
+            _ => return Ok(None),
+        };
         // Over groups the scope has the keys, not the columns.
         let groups = self.grouping.as_ref().filter(|grouping| !grouping.is_inside).map(|grouping| &grouping.columns);
         let is_grouped = groups.is_some();
@@ -161,20 +161,24 @@ impl Binder<'_> {
         let (mut depth, mut next) = (0, Some(scope));
         while let Some(this) = next {
             let columns = first.as_ref().filter(|_| depth == 0).unwrap_or(&this.columns);
-            let own = |column: &&ScopeColumn| column.table.as_ref() == Some(table) && column.name != "tableoid";
+            let own = |column: &&ScopeColumn| column.is_of(schema, table) && column.name != "tableoid";
             let found: Vec<(usize, ScopeColumn)> = columns
                 .iter()
                 .enumerate()
                 .filter(|(_, column)| own(column))
                 .map(|(at, one)| (at, one.clone()))
                 .collect();
-            if !found.is_empty() {
+            if let [(_, first), ..] = &found[..] {
+                if found.iter().any(|(_, column)| column.relation != first.relation) {
+                    let message = format!("table reference \"{table}\" is ambiguous");
+                    return Err(Error::new(SqlState::AMBIGUOUS_ALIAS, message));
+                }
                 let is_outer = found.iter().any(|(_, column)| column.is_outer);
                 let mut fields = Vec::new();
                 for (index, column) in found {
                     let typed = match depth == 0 && is_grouped {
                         true => {
-                            let name = vec![table.clone(), column.name.clone()];
+                            let name = names.iter().cloned().chain([column.name.clone()]).collect();
                             self.expr(&ast::Expr::Column(name, ast::NOWHERE), scope)?
                         }
                         false => {

@@ -15,7 +15,7 @@ use lodestone_sql_types::{Error, Result, SqlState, Type};
 use super::change::{Bound, Set};
 use super::from::{columns_of, renamed};
 use super::query::Shown;
-use super::scope::{Scope, ScopeColumn};
+use super::scope::{Relation, Scope, ScopeColumn};
 use super::window::Extras;
 use super::{Binder, access, aggregate, family};
 use crate::catalog::{Catalog, CheckOption, TableDef, ViewDef};
@@ -71,6 +71,8 @@ pub(super) struct Target {
     /// Where the columns that have names are.
     visible: Range<usize>,
     pub rows: ViewRows,
+    /// Schema and name of the table or of the last view.
+    relation: (String, String),
     /// Where the columns of each view begin among those of all views.
     levels: Vec<usize>,
     /// The conditions of the views.
@@ -105,7 +107,17 @@ impl Target {
     /// The columns under the name that the view has in the statement.
     pub fn called(&self, shown: &str) -> Vec<ScopeColumn> {
         let mut columns = self.columns.clone();
-        columns[self.visible.clone()].iter_mut().for_each(|column| column.table = Some(shown.to_owned()));
+        let relation = Relation {
+            schema: Some(self.relation.0.clone()),
+            name: self.relation.1.clone(),
+            is_aliased: self.relation.1 != shown,
+            is_visible: true,
+        };
+        let relation = Some(Arc::new(relation));
+        for column in &mut columns[self.visible.clone()] {
+            column.table = Some(shown.to_owned());
+            column.relation = relation.clone();
+        }
         columns
     }
 
@@ -316,7 +328,8 @@ impl Binder<'_> {
             base.push(Err(Error::new(SqlState::INTERNAL_ERROR, "the number of a row is no column")));
         }
         let rows = ViewRows::default();
-        Target { table, columns, base, visible, rows, levels: Vec::new(), filters: Vec::new(), is_only }
+        let relation = (table.schema.clone(), table.name.clone());
+        Target { table, columns, base, visible, rows, relation, levels: Vec::new(), filters: Vec::new(), is_only }
     }
 
     /// A view over the rows below it.
@@ -368,6 +381,7 @@ impl Binder<'_> {
         }
         target.levels.push(first);
         target.visible = start..target.columns.len();
+        target.relation = (view.schema.clone(), view.name.clone());
         if kind != Kind::Delete && !takes_values {
             return Err(kind.refusal(view, NO_COLUMNS));
         }
@@ -424,5 +438,14 @@ fn is_plain(shown: &Shown) -> bool {
 
 /// A column that no name means.
 fn hidden(ty: Type) -> ScopeColumn {
-    ScopeColumn { table: None, name: String::new(), ty, modifier: -1, origin: None, is_hidden: true, is_outer: false }
+    ScopeColumn {
+        table: None,
+        name: String::new(),
+        ty,
+        modifier: -1,
+        origin: None,
+        is_hidden: true,
+        is_outer: false,
+        relation: None,
+    }
 }

@@ -445,7 +445,7 @@ impl Catalog {
     }
 
     /// The schema that is meant: `pg_temp` is that of the session.
-    fn own_schema<'c>(&'c self, schema: &'c str) -> &'c str {
+    pub fn own_schema<'c>(&'c self, schema: &'c str) -> &'c str {
         let is_own = |other: &&String| other.starts_with(crate::connection::TEMPORARY_PREFIX);
         match schema {
             crate::parse::table::TEMPORARY => self.path.iter().find(is_own).map_or(schema, String::as_str),

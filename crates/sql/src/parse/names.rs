@@ -46,6 +46,7 @@ pub fn carried(text: &str, sources: &[Source], shown: &Shown<'_>) -> String {
         let source = sources.iter().find(|source| source.name.at.0 == plain[range.start].at.0);
         let Some(source) = source.filter(|source| !source.has_alias) else { continue };
         let own = quote_ident(&source.name.name);
+        let alias = quote_ident(&alias_of(source, sources));
         let is_same = *text == own || text.ends_with(&format!(".{own}"));
         let is_only = token(range.start.checked_sub(2)).and_then(plain_word).is_some_and(|word| word == "only")
             && token(range.start.checked_sub(1)) == Some(&Token::LParen);
@@ -54,13 +55,13 @@ pub fn carried(text: &str, sources: &[Source], shown: &Shown<'_>) -> String {
             Some(Token::RParen) if is_only => *text += ")",
             _ if is_same => continue,
             _ => {
-                *text += &format!(" AS {own}");
+                *text += &format!(" AS {alias}");
                 continue;
             }
         }
         range.end += 1;
         if !is_same {
-            *text += &format!(" AS {own}");
+            *text += &format!(" AS {alias}");
         }
     }
     // `schema.t.column` is a column of a table that has moved.
@@ -70,12 +71,30 @@ pub fn carried(text: &str, sources: &[Source], shown: &Shown<'_>) -> String {
         let parts = [place, place + 2].map(|place| token(Some(place)).and_then(word));
         let points = [place + 1, place + 3].map(|place| token(Some(place)) == Some(&Token::Period));
         if let ([Some(schema), Some(name)], [true, true], true) = (parts, points, is_free)
-            && shown(Kind::Relation, Some(&schema), &name).is_some()
+            && let Some(new) = shown(Kind::Relation, Some(&schema), &name)
         {
-            changes.push((place..place + 3, quote_ident(&name)));
+            // A table that keeps its name has no other one in FROM.
+            let own = quote_ident(&name);
+            let is_same = new.ends_with(&format!(".{own}"));
+            let is_meant = |source: &&Source| source.name.name == name && !source.has_alias;
+            let mut all = sources.iter().filter(is_meant);
+            let source = all.clone().find(|source| source.name.schema.as_ref() == Some(&schema)).or_else(|| all.next());
+            let alias = source.map_or(own, |source| quote_ident(&alias_of(source, sources)));
+            changes.push((place..place + 3, if is_same { new } else { alias }));
         }
     }
     if changes.is_empty() { text.to_owned() } else { changed(&pieces, &changes) }
+}
+
+/// The name that a relation keeps in a query: its own, or one with its schema where a relation of another schema has
+/// that as well.
+fn alias_of(source: &Source, sources: &[Source]) -> String {
+    let name = &source.name.name;
+    let is_beside = |other: &Source| !other.has_alias && other.name.name == *name;
+    match sources.iter().any(|other| is_beside(other) && other.name.schema != source.name.schema) {
+        true => format!("{}_{name}", source.name.schema.as_deref().unwrap_or("own")),
+        false => name.clone(),
+    }
 }
 
 /// The text of the pieces after the changes. Places are those without blanks.
