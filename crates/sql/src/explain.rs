@@ -179,6 +179,7 @@ fn change_of(change: &Change, stats: Option<&Stats>) -> Shown {
             let rows = Shown { inputs, ..Shown::new("Append") };
             modify(if *is_update { "Update" } else { "Delete" }, root, rows)
         }
+        Change::Merge(merge) => modify("Merge", &merge.table, node_of(&merge.input, stats)),
         Change::Joined { table, input, set, .. } => {
             modify(if set.is_some() { "Update" } else { "Delete" }, table, node_of(input, stats))
         }

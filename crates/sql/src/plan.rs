@@ -4,6 +4,7 @@
 //! around a subquery or lateral table (depth 1 and more).
 
 mod member;
+mod merge;
 mod parts;
 pub mod tables;
 
@@ -21,6 +22,7 @@ use crate::pgcatalog::VirtualTable;
 use crate::run::point::PointQuery;
 
 pub use member::{Limits, Member};
+pub use merge::{Merge, MergeClause, MergeMember, MergeWork};
 pub use parts::Parts;
 
 /// An expression whose types are known.
@@ -510,6 +512,7 @@ pub enum Change {
         /// The table is changed through views, whose columns are those after the hidden number.
         view: Option<Arc<ViewRows>>,
     },
+    Merge(Box<Merge>),
 }
 
 /// The columns and conditions that views add to a row of the table that is changed through them.

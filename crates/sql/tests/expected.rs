@@ -376,6 +376,11 @@ fn two_schemas() {
 }
 
 #[test]
+fn merge() {
+    check(include_str!("expected/merge.out"), &[]);
+}
+
+#[test]
 fn grouping() {
     check(include_str!("expected/grouping.out"), &[]);
 }

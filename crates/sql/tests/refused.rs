@@ -21,7 +21,6 @@ fn everything_that_is_missing_is_named() {
         ("select * from t tablesample system (10 rows)", "TABLESAMPLE"),
         ("create index on j (b)", "jsonb"),
         ("create table x (n numeric(50, 2) primary key)", "numeric"),
-        ("merge into t using t t2 on true when matched then delete", "MERGE"),
         ("copy t to stdout", "COPY TO"),
         ("copy t from '/etc/passwd'", "file"),
         ("create table x (a interval) partition by hash (a)", "hash"),

@@ -202,6 +202,18 @@ fn the_first_statement_of_a_serializable_transaction_that_has_waited() {
 }
 
 #[test]
+fn merge_beside_changes_of_the_same_rows() {
+    check(
+        include_str!("merge.out"),
+        &[
+            // It runs again from its start, and finds the row.
+            ("1> commit work", &["COMMIT", "2 goes on", "MERGE 1"]),
+            ("2> select * from t where k = 9", &["9|99"]),
+        ],
+    );
+}
+
+#[test]
 fn partitions_come_and_go_beside_rows() {
     check(include_str!("partitions.out"), &[]);
 }

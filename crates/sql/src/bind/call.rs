@@ -34,7 +34,10 @@ impl Binder<'_> {
             return Err(super::aggregate::no_grouping(at));
         }
         if is_aggregate(name) {
-            let message = format!("aggregate functions are not allowed here: {name}");
+            let message = match self.place {
+                "here" => format!("aggregate functions are not allowed here: {name}"),
+                place => format!("aggregate functions are not allowed {place}"),
+            };
             return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));
         }
         if call.is_star || call.is_distinct || !call.order_by.is_empty() || call.filter.is_some() {

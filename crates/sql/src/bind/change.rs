@@ -103,7 +103,7 @@ impl Binder<'_> {
                         && query.limit.is_none()
                         && query.offset.is_none() =>
                 {
-                    let rows = rows.iter().map(|row| self.inserted_row(&table, &targets, row));
+                    let rows = rows.iter().map(|row| self.inserted_row(&table, &targets, row, &Scope::default()));
                     Node::Values(rows.collect::<Result<_>>()?)
                 }
                 _ => self.inserted_query(&table, &targets, query)?,
@@ -181,7 +181,27 @@ impl Binder<'_> {
         Err(Error::new(SqlState::SYNTAX_ERROR, message).at(at))
     }
 
-    fn inserted_row(&mut self, table: &TableDef, targets: &Targets, row: &[ast::Expr]) -> Result<Vec<Expr>> {
+    /// The row that MERGE adds for one of its source.
+    pub(super) fn merged_row(&mut self, table: &TableDef, parts: &Insert<'_>, scope: &Scope<'_>) -> Result<Vec<Expr>> {
+        let targets = self.targets(table, None, parts)?;
+        match parts.source {
+            Source::Query(query) => match &query.body {
+                Body::Values(rows) => {
+                    self.inserted_row(table, &targets, rows.first().map_or(&[], Vec::as_slice), scope)
+                }
+                _ => Err(Error::unsupported("INSERT of a query in MERGE")),
+            },
+            Source::Defaults => (0..table.columns.len()).map(|column| self.default_of(table, column)).collect(),
+        }
+    }
+
+    fn inserted_row(
+        &mut self,
+        table: &TableDef,
+        targets: &Targets,
+        row: &[ast::Expr],
+        scope: &Scope<'_>,
+    ) -> Result<Vec<Expr>> {
         let at = row.last().map_or(NOWHERE, ast::Expr::at);
         self.check_count(row.len(), targets, at)?;
         let mut values = vec![None; table.columns.len()];
@@ -196,10 +216,10 @@ impl Binder<'_> {
                 _ => {}
             }
             if matches!(expr, ast::Expr::Assigned { .. }) {
-                values[*target] = Some(self.assigned_part(table, *target, expr, &Scope::default())?);
+                values[*target] = Some(self.assigned_part(table, *target, expr, scope)?);
                 continue;
             }
-            let typed = self.expr(expr, &Scope::default())?;
+            let typed = self.expr(expr, scope)?;
             values[*target] = Some(self.assign(typed, table, *target, expr.at())?);
         }
         let value = |(column, value): (usize, Option<Expr>)| value.map_or_else(|| self.default_of(table, column), Ok);

@@ -309,6 +309,7 @@ impl Binder<'_> {
             "JOIN/ON" => "in JOIN conditions",
             "CHECK" => "in check constraints",
             "FILTER" => "in FILTER",
+            "WHEN" => "in MERGE WHEN conditions",
             _ => before,
         };
         let typed = self.expr(expr, scope);

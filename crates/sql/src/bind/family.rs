@@ -30,7 +30,7 @@ impl Binder<'_> {
     }
 
     /// The tables with rows that are meant by a table, each with its columns in theirs.
-    fn members(&self, table: &Arc<TableDef>) -> Vec<(Arc<TableDef>, Vec<usize>)> {
+    pub(super) fn members(&self, table: &Arc<TableDef>) -> Vec<(Arc<TableDef>, Vec<usize>)> {
         let own = (table.clone(), (0..table.columns.len()).collect());
         let mut found = vec![own];
         found.extend(self.catalog.heirs_of(table));
@@ -60,7 +60,7 @@ impl Binder<'_> {
     }
 
     /// The bounds of the rows of a member, whose columns are those of `map`.
-    fn bounds_of(&self, root: &TableDef, member: &TableDef, map: &[usize]) -> Vec<Limits> {
+    pub(super) fn bounds_of(&self, root: &TableDef, member: &TableDef, map: &[usize]) -> Vec<Limits> {
         let mut found = Vec::new();
         // The columns of the table at hand that the columns of the root are.
         let (mut table, mut own) = (member, map.to_vec());

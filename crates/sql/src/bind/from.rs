@@ -733,7 +733,7 @@ fn invalid_reference(error: &Error, columns: &[ScopeColumn]) -> Error {
 }
 
 /// The error of a table that cannot be named at its place: it is among those before it.
-fn hidden_table(error: Error, before: &[ScopeColumn]) -> Error {
+pub(super) fn hidden_table(error: Error, before: &[ScopeColumn]) -> Error {
     let Some(name) = error.message().strip_prefix("missing FROM-clause entry for table \"") else { return error };
     let table = name.trim_end_matches('"').to_owned();
     if !before.iter().any(|column| column.table.as_ref() == Some(&table)) {

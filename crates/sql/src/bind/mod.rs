@@ -14,6 +14,7 @@ mod fold;
 mod from;
 mod locking;
 mod memo;
+mod merge;
 mod operator;
 mod order;
 mod query;
@@ -392,6 +393,11 @@ impl Binder<'_> {
                 self.with.push(with);
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.delete((&table, &shown), &using, filter.as_ref(), &returning)?
+            }
+            Statement::Merge(merge) => {
+                self.bind_changes(&merge.with)?;
+                self.with.push(merge.with.clone());
+                self.merge(&merge)?
             }
             Statement::Copy(copy) => self.copy(copy)?,
             Statement::Show(name) => {

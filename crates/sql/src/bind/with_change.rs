@@ -96,6 +96,7 @@ fn changed(change: &Change) -> &TableDef {
         Change::Insert { table, .. } | Change::Joined { table, .. } => table,
         Change::Update { scan, .. } | Change::Delete { scan } => &scan.table,
         Change::Family { root, .. } => root,
+        Change::Merge(merge) => &merge.table,
     }
 }
 
@@ -120,6 +121,11 @@ fn change_tables(change: &Change, found: &mut Vec<u32>) {
             view.iter().flat_map(|view| view.exprs()).for_each(|expr| expr_tables(expr, found));
             let set = set.iter().flatten().map(|(_, expr)| expr);
             filter.iter().chain(set).for_each(|expr| expr_tables(expr, found));
+        }
+        Change::Merge(merge) => {
+            node_tables(&merge.input, found);
+            let exprs = merge.clauses.iter().flat_map(|clause| clause.exprs());
+            exprs.chain([&merge.on]).for_each(|expr| expr_tables(expr, found));
         }
     }
 }

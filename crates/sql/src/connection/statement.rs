@@ -575,6 +575,7 @@ fn verb(plan: &Plan) -> &'static str {
         Action::Change(Change::Delete { .. } | Change::Joined { set: None, .. }, _) => "DELETE",
         Action::Change(Change::Family { is_update: false, .. }, _) => "DELETE",
         Action::Change(Change::Joined { .. } | Change::Family { .. }, _) => "UPDATE",
+        Action::Change(Change::Merge(_), _) => "MERGE",
         _ => "this statement",
     }
 }
@@ -599,5 +600,6 @@ fn tag_of(change: &Change, count: u64) -> String {
             format!("UPDATE {count}")
         }
         Change::Delete { .. } | Change::Joined { .. } | Change::Family { .. } => format!("DELETE {count}"),
+        Change::Merge(_) => format!("MERGE {count}"),
     }
 }

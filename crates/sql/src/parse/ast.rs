@@ -653,6 +653,35 @@ pub enum CopySource {
     Query(Box<Query>),
 }
 
+/// A MERGE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merge {
+    pub table: ObjectName,
+    pub alias: Option<String>,
+    pub source: TableRef,
+    pub on: Expr,
+    pub clauses: Vec<MergeClause>,
+    pub with: Vec<With>,
+}
+
+/// WHEN of a MERGE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MergeClause {
+    /// For rows of the source with a row of the table, or for those without one.
+    pub is_matched: bool,
+    pub filter: Option<Expr>,
+    pub action: MergeAction,
+}
+
+/// The work of a clause of a MERGE.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MergeAction {
+    Nothing,
+    Delete,
+    Update(Vec<(Name, Option<Expr>)>),
+    Insert { columns: Vec<Name>, overriding: Option<Overriding>, source: Source },
+}
+
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
@@ -686,6 +715,7 @@ pub enum Statement {
         returning: Vec<Item>,
         with: Vec<With>,
     },
+    Merge(Box<Merge>),
     CreateTable {
         name: ObjectName,
         if_not_exists: bool,

@@ -255,7 +255,7 @@ impl Converter<'_> {
     }
 
     /// The columns that are set, with their values.
-    fn assignments(&self, assignments: Vec<tree::Assignment>, at: Position) -> Result<Vec<Assignment>> {
+    pub(super) fn assignments(&self, assignments: Vec<tree::Assignment>, at: Position) -> Result<Vec<Assignment>> {
         let mut found = Vec::new();
         for tree::Assignment { target, value } in assignments {
             match (target, value) {
@@ -311,6 +311,12 @@ impl Converter<'_> {
             None => found.push((Name { value: own, at }, made(None))),
         }
         Ok(())
+    }
+
+    /// The columns and the row of an INSERT of MERGE.
+    pub(super) fn inserted(&self, columns: Vec<Name>, row: Vec<tree::Expr>) -> Result<(Vec<Name>, Source)> {
+        let body = Body::Values(vec![self.exprs(row)?]);
+        self.whole_columns(columns, Source::Query(Box::new(Query { body, ..Query::empty() })))
     }
 
     /// The columns of an INSERT, and its rows with the parts of one column as one value.
@@ -379,7 +385,7 @@ impl Converter<'_> {
     }
 
     /// The one table of a change.
-    fn target(&self, tables: tree::TableWithJoins, what: &str) -> Result<(ObjectName, Option<String>)> {
+    pub(super) fn target(&self, tables: tree::TableWithJoins, what: &str) -> Result<(ObjectName, Option<String>)> {
         match self.joins(tables)? {
             TableRef::Table { name, alias } if alias.columns.is_empty() => Ok((name, alias.name)),
             _ => Err(Error::unsupported(format!("{what} of a join or query"))),

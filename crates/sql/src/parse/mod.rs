@@ -17,6 +17,7 @@ mod expr;
 pub mod family;
 mod groups;
 mod lock;
+mod merge;
 pub mod names;
 mod placing;
 mod query;
@@ -118,6 +119,9 @@ fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result
         return Ok(found);
     }
     if let Some(found) = utility::statement(end, tokens, places)? {
+        return Ok(found);
+    }
+    if let Some(found) = merge::statement(end, tokens, places)? {
         return Ok(found);
     }
     if let Some(plain) = family::without_only(tokens) {

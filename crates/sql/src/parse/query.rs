@@ -8,7 +8,7 @@ use super::ast::{
     Select, SetOperation, TableRef, TypeName, With,
 };
 use super::expr::fold;
-use super::{Converter, refuse, refuse_if};
+use super::{Converter, near, refuse, refuse_if};
 
 impl Converter<'_> {
     pub(super) fn query(&self, query: tree::Query) -> Result<Query> {
@@ -92,6 +92,10 @@ impl Converter<'_> {
             )?;
             let columns = cte.alias.columns.iter().map(|column| self.name(&column.name)).collect();
             let name = self.name(&cte.alias.name);
+            if matches!(*cte.query.body, tree::SetExpr::Merge(_)) {
+                let error = Error::new(SqlState::FEATURE_NOT_SUPPORTED, "MERGE not supported in WITH query");
+                return Err(error.at(name.at));
+            }
             if Self::is_change(&cte.query.body) {
                 let change = Some(Box::new(self.query_or_change(*cte.query)?));
                 return Ok(With { name, columns, query: Query::empty(), is_recursive: false, change });
@@ -124,6 +128,10 @@ impl Converter<'_> {
 
     fn body(&self, body: tree::SetExpr) -> Result<Body> {
         match body {
+            tree::SetExpr::Merge(tree::Statement::Merge(merge)) => {
+                let token = merge.merge_token.0;
+                Err(near(&token.token.to_string(), self.places.of(token.span.start)))
+            }
             tree::SetExpr::Select(select) => self.select(*select).map(|select| Body::Select(Box::new(select))),
             tree::SetExpr::Query(query) => self.query(*query).map(|query| Body::Query(Box::new(query))),
             tree::SetExpr::Values(values) => {

@@ -184,6 +184,19 @@ fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
     tokens.iter().any(is_part) && tokens.iter().any(is_word)
 }
 
+/// The plain word that is `count` words after this place.
+fn next_word(tokens: &[TokenWithSpan], place: usize, count: usize) -> Option<String> {
+    let mut rest = tokens[place + 1..].iter().filter(|token| !is_blank(&token.token));
+    rest.nth(count - 1).and_then(word)
+}
+
+/// Whether a clause of a MERGE begins at WHEN, and not one of CASE.
+fn is_clause(tokens: &[TokenWithSpan], place: usize) -> bool {
+    let next = |count| next_word(tokens, place, count);
+    let is_matched = |found: Option<String>| found.is_some_and(|found| found == "matched");
+    is_matched(next(1)) || next(1).is_some_and(|found| found == "not") && is_matched(next(2))
+}
+
 /// Columns with subscripts in SET, and in the list of columns of INSERT, become one name with the subscripts in it.
 ///
 /// The targets of SET come after UPDATE, those of INSERT in the parentheses after INTO. Each list ends with the word
@@ -191,7 +204,7 @@ fn has_assigned_parts(tokens: &[TokenWithSpan]) -> bool {
 fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let (mut depth, mut targets, mut is_target) = (0_i32, None::<(i32, bool)>, false);
-    let (mut place, mut is_into, mut is_update) = (0, false, false);
+    let (mut place, mut is_into, mut is_update, mut is_merge) = (0, false, false, false);
     while place < tokens.len() {
         let token = &tokens[place];
         let end = if is_target { part_end(tokens, place) } else { None };
@@ -226,7 +239,11 @@ fn assigned_parts(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
                         (targets, is_target, is_update) = (Some((depth, false)), true, false);
                     }
                     Some("update") => is_update = true,
-                    Some("into") => is_into = true,
+                    Some("merge") => is_merge |= next_word(tokens, place, 1).as_deref() == Some("into"),
+                    // The table of a MERGE has no list of columns, but its INSERT has.
+                    Some("into") => is_into = !is_merge,
+                    Some("insert") if is_merge => is_into = true,
+                    Some("when") if is_inside && is_merge && is_clause(tokens, place) => targets = None,
                     Some("values" | "select" | "default" | "with" | "table") => {
                         is_into = false;
                         // A query in the parentheses after INTO is no list of columns.

@@ -246,7 +246,7 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         },
         "LOCK" => super::lock::lock(&mut tokens),
         "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
-        | "MERGE" | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
+        | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
     }
 }
@@ -268,9 +268,8 @@ impl<'t> Tokens<'t> {
 /// Refuses a statement that has no plan of its own.
 fn with_plan(statement: Box<Statement>, what: &str, at: Position) -> Result<Box<Statement>> {
     match *statement {
-        Statement::Query(_) | Statement::Insert { .. } | Statement::Update { .. } | Statement::Delete { .. } => {
-            Ok(statement)
-        }
+        Statement::Query(_) | Statement::Insert { .. } | Statement::Update { .. } => Ok(statement),
+        Statement::Delete { .. } | Statement::Merge(_) => Ok(statement),
         _ => Err(refuse(format!("{what} of this statement"), at)),
     }
 }
@@ -679,6 +678,7 @@ fn copied_query(tokens: &mut Tokens<'_>, at: Position) -> Result<super::ast::Que
     tokens.next += count + 1;
     match super::statement(tokens.end_of, &part, tokens.places)? {
         Statement::Query(query) => Ok(query),
+        Statement::Merge(_) => Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "MERGE not supported in COPY")),
         _ => Err(refuse("COPY of a statement that is no query", at)),
     }
 }

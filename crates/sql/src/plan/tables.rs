@@ -37,6 +37,7 @@ pub fn of(catalog: &Catalog, action: &Action, first: &[First]) -> (Vec<(u32, Mod
     for change in inserts {
         match change {
             Change::Insert { table, .. } | Change::Family { root: table, .. } => partitions(catalog, table, &mut found),
+            Change::Merge(merge) => partitions(catalog, &merge.table, &mut found),
             _ => {}
         }
     }
@@ -90,6 +91,12 @@ fn change(part: &Change, returned: Option<&[Expr]>, found: &mut Found) {
             node(input, found);
             view.iter().flat_map(|view| view.exprs()).for_each(|part| expr(part, found));
             set.iter().flatten().for_each(|(_, value)| expr(value, found));
+        }
+        Change::Merge(merge) => {
+            changed(&merge.table, found);
+            merge.members.iter().for_each(|member| changed(&member.table, found));
+            node(&merge.input, found);
+            merge.clauses.iter().flat_map(|clause| clause.exprs()).for_each(|part| expr(part, found));
         }
     }
     returned.into_iter().flatten().for_each(|part| expr(part, found));

@@ -90,6 +90,11 @@ impl Run<'_> {
                     done(&row, scan.table.oid, shown)?;
                 }
             }
+            Change::Merge(merge) => {
+                let count = self.merge(merge)?;
+                self.settle()?;
+                return Ok(count);
+            }
             Change::Family { root, parts, .. } => self.change_family(root, parts, &early, &mut done)?,
             Change::Joined { table, input, filter, set, view } => {
                 let view = view.as_deref();

@@ -144,6 +144,10 @@ fn change(part: &Change, returned: Option<&[Expr]>, look: Look<'_>) -> Outcome<(
             set.iter().flatten().try_for_each(|(_, value)| look(value))?;
             node(input, Level::Below, look)?;
         }
+        Change::Merge(merge) => {
+            merge.clauses.iter().flat_map(|clause| clause.exprs()).try_for_each(&mut *look)?;
+            node(&merge.input, Level::Below, look)?;
+        }
     }
     returned.into_iter().flatten().try_for_each(look)
 }

@@ -245,7 +245,7 @@ impl Run<'_> {
                     Ok(())
                 })?;
             }
-            Change::Insert { .. } | Change::Family { .. } => {
+            Change::Insert { .. } | Change::Family { .. } | Change::Merge(_) => {
                 return Err(Error::new(SqlState::INTERNAL_ERROR, "a part of a change is no change of rows").into());
             }
         }

@@ -16,6 +16,7 @@ mod join;
 mod late;
 mod lock;
 mod memo;
+mod merge;
 pub mod point;
 mod sample;
 mod scan;
