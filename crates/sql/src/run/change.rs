@@ -10,7 +10,7 @@ use super::scan::{Key, key_of, lock_key, to_row};
 use super::{Env, Flow, Outcome, Row, Run};
 use crate::catalog::{TableDef, value};
 use crate::errors::from_engine;
-use crate::locks::Mode;
+use crate::locks::{LockKey, Mode};
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, Node, ViewRows};
 
 /// The lock of a new row and of its entries in unique indexes. A rival waits for it. A child that names a row of the
@@ -347,7 +347,7 @@ impl Run<'_> {
         table: &TableDef,
         row: Row,
         conflict: Option<&Conflict>,
-        seen: &mut HashSet<Vec<u8>>,
+        seen: &mut HashSet<LockKey>,
     ) -> Outcome<Inserted> {
         let Some(Conflict { key, update }) = conflict else {
             self.insert(table, &row, false)?;
@@ -394,7 +394,7 @@ impl Run<'_> {
             return self.update_instead(table, (found, &row), update, seen);
         }
         if let Some(stored) = self.add_row(table, &row, false)? {
-            seen.insert(lock_key(table.oid, &key_of(table, &stored)).key);
+            seen.insert(lock_key(table.oid, &key_of(table, &stored)));
         }
         Ok(Inserted::New(row))
     }
@@ -404,7 +404,7 @@ impl Run<'_> {
         table: &TableDef,
         (found, row): (EngineRow, &Row),
         update: &ConflictUpdate,
-        seen: &mut HashSet<Vec<u8>>,
+        seen: &mut HashSet<LockKey>,
     ) -> Outcome<Inserted> {
         let key = key_of(table, &found);
         self.lock(lock_key(table.oid, &key), Mode::NoKeyUpdateRow)?;
@@ -412,7 +412,7 @@ impl Run<'_> {
         let Some(found) = self.engine(table).get(self.tx, &key).map_err(from_engine)? else {
             return Ok(Inserted::Skipped);
         };
-        if seen.contains(&lock_key(table.oid, &key).key) {
+        if seen.contains(&lock_key(table.oid, &key)) {
             let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
             return Err(Error::new(SqlState::CARDINALITY_VIOLATION, message)
                 .hint(
@@ -437,7 +437,7 @@ impl Run<'_> {
         }
         self.update_row(table, &key, &old, &new)?;
         let key = if table.hidden.is_some() { key } else { key_of(table, &to_stored(table, &new)?) };
-        seen.insert(lock_key(table.oid, &key).key);
+        seen.insert(lock_key(table.oid, &key));
         Ok(Inserted::Changed(new))
     }
 

@@ -16,6 +16,7 @@ use super::{Env, Outcome, Row, Run};
 use crate::catalog::family::PartitionKey;
 use crate::catalog::{Heir, TableDef};
 use crate::errors::from_engine;
+use crate::locks::LockKey;
 use crate::plan::{Change, Conflict, ConflictUpdate, Expr, FamilyPart};
 
 /// A change of a row that was made and not carried out yet.
@@ -141,7 +142,7 @@ impl Run<'_> {
         root: &TableDef,
         row: Row,
         conflict: Option<&Conflict>,
-        seen: &mut HashSet<Vec<u8>>,
+        seen: &mut HashSet<LockKey>,
     ) -> Outcome<(Inserted, u32)> {
         let (leaf, row, map) = self.route(root, row)?;
         let conflict = conflict.map(|conflict| moved(conflict, root, (&leaf, &map))).transpose()?;
