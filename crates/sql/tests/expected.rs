@@ -380,6 +380,12 @@ fn merge() {
     check(include_str!("expected/merge.out"), &[]);
 }
 
+/// Conditions that say when they are tested, recursive queries in parentheses, and TRUNCATE with CASCADE.
+#[test]
+fn timing() {
+    check(include_str!("expected/timing.out"), &[]);
+}
+
 #[test]
 fn grouping() {
     check(include_str!("expected/grouping.out"), &[]);

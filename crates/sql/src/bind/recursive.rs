@@ -117,7 +117,13 @@ impl Binder<'_> {
     /// A query that may name itself: rows of the first part, then those of the second part over the rows before.
     fn recursive(&mut self, with: &With, parent: Option<&Scope<'_>>) -> Result<(Node, Vec<OutputColumn>)> {
         let plain = |binder: &mut Self| binder.query(&with.query, parent);
-        let Body::Set { op: SetOperation::Union, is_all, left, right } = &with.query.body else {
+        // The UNION may be in parentheses, with other queries of WITH at each level.
+        let mut levels = vec![&with.query];
+        while let Some(Body::Query(inner)) = levels.last().map(|level| &level.body) {
+            levels.push(inner);
+        }
+        let Some(Body::Set { op: SetOperation::Union, is_all, left, right }) = levels.last().map(|level| &level.body)
+        else {
             return plain(self);
         };
         let whole = |body: &Body| Query {
@@ -128,11 +134,12 @@ impl Binder<'_> {
             offset: None,
             locks: Vec::new(),
         };
-        self.with.push(with.query.with.clone());
+        let around = self.with.len();
+        self.with.extend(levels.iter().map(|level| level.with.clone()));
         let (first, mut columns) = match self.query(&whole(left), parent) {
             Ok(found) => found,
             Err(error) => {
-                self.with.pop();
+                self.with.truncate(around);
                 return Err(error);
             }
         };
@@ -150,18 +157,15 @@ impl Binder<'_> {
             has_rows: true,
         });
         let step = self.query(&whole(right), parent);
-        self.with.pop();
+        self.with.truncate(around);
         let is_used = self.work.pop().is_some_and(|work| work.is_used);
         let (step, others) = step?;
         if !is_used {
             return plain(self);
         }
-        if !with.query.locks.is_empty() {
-            let message = "FOR UPDATE/SHARE in a recursive query is not implemented";
+        if let Some(what) = levels.iter().find_map(|level| after_union(level)) {
+            let message = format!("{what} in a recursive query is not implemented");
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).at(with.name.at));
-        }
-        if !with.query.order_by.is_empty() || with.query.limit.is_some() || with.query.offset.is_some() {
-            return Err(Error::unsupported("ORDER BY or LIMIT in a recursive query").at(with.name.at));
         }
         if columns.len() != others.len() {
             let message = "each UNION query must have the same number of columns";
@@ -207,6 +211,17 @@ impl Binder<'_> {
             column.origin = i16::try_from(number + 1).ok().map(|number| (view.oid, number));
         }
         Ok((node, columns))
+    }
+}
+
+/// The part of a query that is no UNION of a recursive one.
+fn after_union(query: &Query) -> Option<&'static str> {
+    match () {
+        () if !query.order_by.is_empty() => Some("ORDER BY"),
+        () if query.offset.is_some() => Some("OFFSET"),
+        () if query.limit.is_some() => Some("LIMIT"),
+        () if !query.locks.is_empty() => Some("FOR UPDATE/SHARE"),
+        () => None,
     }
 }
 

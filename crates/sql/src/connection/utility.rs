@@ -7,7 +7,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState};
 use super::statement::Place;
 use super::transaction::{State, level_name};
 use super::{Completion, Connection, Failure, OutputColumn, Sink};
-use crate::catalog::TableDef;
+use crate::catalog::{Catalog, TableDef};
 use crate::ddl;
 use crate::errors::from_engine;
 use crate::locks::Mode;
@@ -101,7 +101,7 @@ impl Connection {
                 self.fetch(name, *direction, *is_move, self.shows_columns, sink)
             }
             Statement::Close(name) => tag(self.close_cursor(name.as_deref())?),
-            Statement::Truncate(tables) => self.truncate(tables, place),
+            Statement::Truncate { tables, is_cascade } => self.truncate(tables, *is_cascade, place),
             Statement::SetConstraints { names, is_deferred } => {
                 self.set_constraints(names.as_deref(), *is_deferred)?;
                 tag("SET CONSTRAINTS")
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Deletes all rows, as part of the transaction.
-    fn truncate(&mut self, tables: &[ObjectName], place: Place) -> Result<Completion, Failure> {
+    fn truncate(&mut self, tables: &[ObjectName], is_cascade: bool, place: Place) -> Result<Completion, Failure> {
         let is_other = |name: &&ObjectName| {
             let full = self.session.catalog.resolve(name.schema.as_deref(), &name.name).unwrap_or_default();
             self.session.catalog.views.contains_key(&full) || self.session.catalog.sequences.contains_key(&full)
@@ -257,6 +257,9 @@ impl Connection {
                 }
             }
         }
+        if is_cascade {
+            self.with_children(&catalog, &mut found);
+        }
         for table in &found {
             self.lock_whole(table.oid, Mode::AccessExclusive)?;
         }
@@ -284,6 +287,27 @@ impl Connection {
             self.wait_for_reads()?;
         }
         tag("TRUNCATE TABLE")
+    }
+
+    /// Adds the tables whose foreign keys lead to those that were found, and so on.
+    fn with_children(&mut self, catalog: &Catalog, found: &mut Vec<Arc<TableDef>>) {
+        let mut first = 0;
+        while first < found.len() {
+            let last = found.len();
+            let mut children: Vec<_> = found[first..].iter().flat_map(|table| catalog.children_of(table)).collect();
+            children.sort_by_key(|(child, _)| child.oid);
+            for (child, _) in children {
+                let heirs = catalog.heirs_of(child).into_iter().map(|(heir, _)| heir);
+                for table in [child.clone()].into_iter().chain(heirs) {
+                    if found.iter().all(|other| other.oid != table.oid) {
+                        let message = format!("truncate cascades to table \"{}\"", table.name);
+                        self.notice(Error::new(SqlState::SUCCESS, message));
+                        found.push(table);
+                    }
+                }
+            }
+            first = last;
+        }
     }
 
     /// A change of a role: a transaction of its own.

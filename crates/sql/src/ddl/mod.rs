@@ -108,7 +108,7 @@ pub fn is_long(statement: &Statement) -> bool {
     is_definition
         || matches!(
             statement,
-            Statement::Truncate(_) | Statement::Checkpoint | Statement::Role(_) | Statement::CreateTableAs { .. }
+            Statement::Truncate { .. } | Statement::Checkpoint | Statement::Role(_) | Statement::CreateTableAs { .. }
         )
 }
 

@@ -843,7 +843,10 @@ pub enum Statement {
         names: Option<Vec<ObjectName>>,
         is_deferred: bool,
     },
-    Truncate(Vec<ObjectName>),
+    Truncate {
+        tables: Vec<ObjectName>,
+        is_cascade: bool,
+    },
     Copy(Copy),
     Role(RoleChange),
     Comment(Comment),

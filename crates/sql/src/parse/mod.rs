@@ -9,6 +9,7 @@
 
 mod alter;
 pub mod ast;
+mod check;
 mod comment;
 mod ddl;
 mod depth;
@@ -108,7 +109,8 @@ fn is_blank(token: &Token) -> bool {
 
 fn statement(end: &End<'_>, tokens: &[TokenWithSpan], places: &Places) -> Result<Statement> {
     let rewritten = rewrite::rewritten(tokens);
-    let tokens = &rewritten[..];
+    let plain = check::without_timing(&rewritten, places)?;
+    let tokens = plain.as_deref().unwrap_or(&rewritten);
     if let Some(found) = table::statement(end, tokens, places)? {
         return Ok(found);
     }

@@ -609,9 +609,11 @@ fn truncate(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
     if tokens.accept("CONTINUE") {
         tokens.expect("IDENTITY")?;
     }
-    // There are no foreign keys that CASCADE could follow.
-    tokens.accept_any(&["CASCADE", "RESTRICT"]);
-    tokens.end(Statement::Truncate(names))
+    let is_cascade = tokens.accept("CASCADE");
+    if !is_cascade {
+        tokens.accept("RESTRICT");
+    }
+    tokens.end(Statement::Truncate { tables: names, is_cascade })
 }
 
 fn copy(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
