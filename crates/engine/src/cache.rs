@@ -13,7 +13,7 @@
 //!   one. So no transaction loses a row that it has read.
 //! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
 //!   is *fresh* first, which a tenth of the bound may be: most of those that are read are not used again, and go soon.
-//!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: each
+//!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
 //!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
 //!   2023.)
 //! - Rows that were read are in an [`Arena`], whose holes count as well. When a cache shrinks, because leaves that are
@@ -25,10 +25,10 @@
 //! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
 //!
 //! - The first two looks at rows of a cold leaf that are not in DRAM read these alone, and the leaf keeps them
-//!   (`cold.rs`). A third one loads the leaf, if each is at another row than the one before it, and comes before half as
-//!   many leaves and rows were evicted as there are: many rows of the leaf are used. Fewer looks, or more time, would
-//!   load leaves whose other rows are not used before the hand comes. While nothing is evicted no time passes. A cache
-//!   that has room for all rows loads a leaf at the first look.
+//!   (`cold.rs`). A third one loads the leaf, if each is at another row than the one before it, and comes before half
+//!   as many leaves and rows were evicted as there are: many rows of the leaf are used. Fewer looks, or more time,
+//!   would load leaves whose other rows are not used before the hand comes. While nothing is evicted no time passes. A
+//!   cache that has room for all rows loads a leaf at the first look.
 //!
 //! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
 //! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
@@ -186,8 +186,8 @@ struct Passed {
 }
 
 impl Cache {
-    /// A cache of so many bytes, whose rows are in `arena`, for pages of `page_bytes`. `reads_rows`: the first look at a
-    /// row of a cold leaf reads it alone.
+    /// A cache of so many bytes, whose rows are in `arena`, for pages of `page_bytes`. `reads_rows`: the first looks at
+    /// rows of a cold leaf read them alone.
     pub fn new(bytes_max: u64, arena: Option<Arena>, reads_rows: bool, page_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
