@@ -62,7 +62,7 @@ const EARLY_MAX: usize = 1024;
 /// A part of the arena is evacuated when holes are more than this part of the bound: a cache that is full has a few
 /// hundredths. More of them take no room from the rows.
 const HOLES_PART: u64 = 8;
-/// Holes are counted again after so many loads.
+/// Holes are counted again after so many reads of leaves and rows.
 const HOLES_EACH: u64 = 64;
 /// The arena takes memory in so many parts of the bound.
 const REGIONS: u64 = 64;
@@ -99,7 +99,7 @@ pub struct Cache {
     leaves: AtomicU64,
     /// Bytes of the arena that no row had, when they were counted last.
     holes: AtomicU64,
-    /// No part of the arena is evacuated before so many loads: leaves that were in the way may be so still.
+    /// No part of the arena is evacuated before so many reads: leaves that were in the way may be so still.
     evacuates_from: AtomicU64,
     /// Held while the hand moves.
     hand: Mutex<()>,
@@ -344,6 +344,7 @@ impl Cache {
     /// A row was read alone.
     pub fn note_row_read(&self) {
         self.row_reads.fetch_add(1, Ordering::Relaxed);
+        self.note_read();
     }
 
     /// Counts a row that a cold leaf is about to keep. Returns it with its bytes.
@@ -436,7 +437,18 @@ impl Cache {
     /// A leaf was loaded, whose rows that were here before counted so many bytes.
     pub fn note_load(&self, early: u64) {
         self.bytes.fetch_sub(early, Ordering::Relaxed);
-        if self.loads.fetch_add(1, Ordering::Relaxed).is_multiple_of(HOLES_EACH) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.note_read();
+    }
+
+    /// How many leaves were loaded and rows read alone.
+    fn reads(&self) -> u64 {
+        self.loads() + self.row_reads()
+    }
+
+    /// Now and then the holes are counted again.
+    fn note_read(&self) {
+        if self.reads().is_multiple_of(HOLES_EACH) {
             self.hole_bytes();
         }
     }
@@ -467,7 +479,7 @@ impl Cache {
     /// Whether holes are too many, and a part of the arena may be evacuated.
     fn has_to_evacuate(&self) -> bool {
         self.holes.load(Ordering::Relaxed) > self.bytes_max / HOLES_PART
-            && self.loads() >= self.evacuates_from.load(Ordering::Relaxed)
+            && self.reads() >= self.evacuates_from.load(Ordering::Relaxed)
     }
 
     /// Evicts the leaves of one part of the arena after the other, until there are few holes. Stops at a part that
@@ -486,7 +498,7 @@ impl Cache {
                 }
             }
             if arena.is_evacuating() {
-                self.evacuates_from.store(self.loads() + to_u64(passed / 8), Ordering::Relaxed);
+                self.evacuates_from.store(self.reads() + to_u64(passed / 8), Ordering::Relaxed);
                 return;
             }
         }

@@ -222,3 +222,33 @@ impl Leaf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaf::{Page, Purged, Span};
+
+    #[test]
+    fn looks_at_one_row_are_told_from_looks_at_many() {
+        let span = Span { low: b""[..].into(), high: None };
+        let leaf = Leaf::cold(span, Purged::default(), Page::new(None, false));
+        let look = |key: &[u8], now| {
+            let Look { is_again, looks } = leaf.note_look(key, now, 64);
+            (is_again, looks)
+        };
+        assert_eq!(look(b"a", 5), (false, 1));
+        assert_eq!(look(b"a", 10), (true, 1));
+        assert_eq!(look(b"b", 41), (false, 2));
+        assert_eq!(look(b"a", 72), (false, 3));
+        assert_eq!(look(b"b", 72), (false, LOOKS_MAX));
+        // Soon enough for the same row, and not for others.
+        assert_eq!(look(b"b", 72 + 63), (true, 1));
+        assert_eq!(look(b"b", 72 + 63 + 64), (false, 1));
+        assert_eq!(look(b"a", 72 + 63 + 64 + 32), (false, 1));
+        // The time goes round.
+        let end = (1 << TIME_BITS) - 1;
+        assert_eq!(look(b"a", end), (false, 1));
+        assert_eq!(look(b"b", end + 2), (false, 2));
+        assert_eq!(look(b"b", end + 4), (true, 2));
+    }
+}
