@@ -796,6 +796,17 @@ mod tests {
         db.update(|tx| table.put(tx, &row![40_u64, vec![1_u8]]))?;
         table.put(&tx, &row![1_000_u64, vec![1_u8]])?;
         assert!(matches!(tx.commit(), Err(crate::Error::Conflict)), "it has read another version");
+        // Those that stay count until their table is gone.
+        let charged = || {
+            let mut charged = 0;
+            for_each_leaf(core, |_, leaf| charged += leaf.charged());
+            charged
+        };
+        assert_eq!(cache.row_bytes(), charged());
+        db.drop_table("t")?;
+        drop(table);
+        (0..3).try_for_each(|_| db.checkpoint().map(drop))?;
+        assert_eq!(cache.row_bytes(), charged());
         Ok(())
     }
 
