@@ -7,10 +7,10 @@
 //!   the allocator takes beside. The rows have what is left, and an eighth of the bound at least.
 //! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
 //!   load a leaf, or has split one, moves the hand until there is room again. One thread at a time does that.
-//! - The hand takes one from the count of uses of a leaf that was used since, and passes on. A leaf that was not used
-//!   becomes cold ([`Tree::evict`]). So does one of which few rows were used since: it keeps copies of these. A leaf
-//!   stays while a row has changed since the image was written, while one is locked, and while a transaction holds
-//!   one. So no transaction loses a row that it has read.
+//! - The hand takes one from the count of uses of a leaf that was used since, and of those of its rows, and passes on. A
+//!   leaf that was not used becomes cold ([`Tree::evict`]). So does one of which only few single rows were used since:
+//!   it keeps copies of these. A leaf stays while a row has changed since the image was written, while one is locked,
+//!   and while a transaction holds one. So no transaction loses a row that it has read.
 //! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
 //!   is *fresh* first, which a tenth of the bound may be: most of those that are read are not used again, and go soon.
 //!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
@@ -46,7 +46,7 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::core::Core;
 use crate::events;
-use crate::leaf::{EarlyPass, FewRows, Leaf, Look, charge_of};
+use crate::leaf::{EarlyPass, FewRows, Leaf, Look, UsedRows, charge_of};
 use crate::tree::{Bytes, Slot, Tree};
 
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
@@ -330,7 +330,7 @@ impl Cache {
         let place = |Entry { tree, leaf, row }: Entry| {
             let leaf = leaf.upgrade().filter(|leaf| !leaf.is_ended() && leaf.page.home().is_some())?;
             let uses = match row {
-                None => leaf.is_loaded().then(|| leaf.uses()),
+                None => leaf.is_loaded().then(|| leaf.uses_of_any()),
                 Some((row, _)) => row.upgrade().filter(|_| !leaf.is_loaded()).map(|slot| slot.uses()),
             };
             Some((uses?, (tree.upgrade()?.number, leaf.span.low.clone())))
@@ -632,11 +632,17 @@ impl Cache {
         }
         let (tree, leaf) = (entry.tree.upgrade(), entry.leaf.upgrade());
         let stays = tree.zip(leaf.as_ref()).filter(|(tree, leaf)| !leaf.is_ended() && !tree.is_kept());
-        let is_used = stays.as_ref().is_some_and(|(_, leaf)| leaf.take_use());
+        let is_used_whole = stays.as_ref().is_some_and(|(_, leaf)| leaf.take_use());
+        let rows = stays.as_ref().map_or(UsedRows::None, |(_, leaf)| leaf.take_used());
+        let is_used = is_used_whole || rows != UsedRows::None;
         let stays = stays.filter(|(tree, leaf)| {
-            // A leaf that is used for few of its rows becomes cold as well, and keeps these.
-            let kept = if is_used && self.reads_rows { leaf.take_few_used() } else { None };
-            let is_evicted = (!is_used || kept.is_some()) && tree.evict(core, leaf, &kept.unwrap_or_default());
+            let kept = match rows {
+                UsedRows::None => Some(FewRows::new()),
+                // Used for few of its rows only, it becomes cold as well, and keeps these.
+                UsedRows::Few(rows) if self.reads_rows => Some(rows),
+                UsedRows::Few(_) | UsedRows::Many => None,
+            };
+            let is_evicted = !is_used_whole && kept.is_some_and(|kept| tree.evict(core, leaf, &kept));
             self.evictions.fetch_add(is_evicted.into(), Ordering::Relaxed);
             !is_evicted
         });
@@ -777,11 +783,18 @@ mod tests {
             let entries: Vec<_> = std::iter::from_fn(|| lock(&cache.clock).pop()).collect();
             entries.into_iter().for_each(|entry| _ = cache.pass(core, entry));
         };
-        // All leaves are loaded, and no row of them is used for itself.
+        // All leaves are loaded. While such uses count, none becomes cold.
         assert_eq!(table.range(&db.snapshot()?, ..)?.count(), 400);
-        let hot = || (0..400_u64).step_by(40);
-        hot().try_for_each(|key| read(key).map(drop))?;
+        let loads = cache.loads();
+        read(0)?;
         pass_all();
+        assert_eq!(table.range(&db.snapshot()?, ..)?.count(), 400);
+        assert_eq!(cache.loads(), loads, "a leaf that is read as a whole stays");
+        let hot = || (0..400_u64).step_by(40);
+        for _ in 0..5 {
+            hot().try_for_each(|key| read(key).map(drop))?;
+            pass_all();
+        }
         let mut cold = 0;
         for_each_leaf(core, |_, leaf| cold += u32::from(leaf.charged() > 0 && !leaf.is_loaded()));
         assert_eq!(cold, 10, "leaves with rows that stay");

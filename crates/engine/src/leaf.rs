@@ -26,7 +26,7 @@ use lodestone_txn::Tick;
 use lodestone_width::{low_u16, to_u64, to_usize};
 
 use early::Early;
-pub use early::{EarlyPass, EarlyRow, FewRows, Look, ROWS_KEPT_MAX, charge_of};
+pub use early::{EarlyPass, EarlyRow, FewRows, Look, ROWS_KEPT_MAX, UsedRows, charge_of};
 
 use crate::error::Result;
 use crate::slot::{Bytes, Slot, USES_MAX};
@@ -214,7 +214,7 @@ pub struct Leaf {
     pub page: Arc<Page>,
     /// Bytes that all its keys begin with, as far as this can count them.
     skip: u16,
-    /// How often it was used since the hand of the cache passed, up to [`USES_MAX`].
+    /// How often it was used, for more than a row, since the hand of the cache passed, up to [`USES_MAX`].
     uses: std::sync::atomic::AtomicU8,
     /// The looks at rows that were not in DRAM: see [`note_look`](Self::note_look).
     looked: std::sync::atomic::AtomicU32,
@@ -295,7 +295,7 @@ impl Leaf {
         self.skip.into()
     }
 
-    /// Counts a use.
+    /// Counts a use that is not one of a single row.
     #[inline]
     pub fn note_use(&self) {
         // Mostly the count is at its end, and then its line stays shared. A lost one does no harm.
@@ -376,19 +376,28 @@ impl Leaf {
         Ok(Some(charged))
     }
 
-    /// The [addresses](Slot::address) of the rows that were used since this was called last, if these are few and take
-    /// at most two thirds of the memory: the leaf may become cold and keep them.
-    pub fn take_few_used(&self) -> Option<FewRows> {
-        let slots = self.body.get()?.places.iter().filter_map(OnceLock::get);
-        let (mut used, mut bytes, mut is_few) = (FewRows::new(), 0, true);
-        for slot in slots.filter(|slot| slot.take_use()) {
-            is_few &= used.len() < ROWS_KEPT_MAX;
-            if is_few {
+    /// The rows that were used for themselves since this was called last.
+    pub fn take_used(&self) -> UsedRows {
+        let Some(body) = self.body.get() else { return UsedRows::None };
+        let (mut used, mut bytes, mut count) = (FewRows::new(), 0, 0);
+        for slot in body.places.iter().filter_map(OnceLock::get).filter(|slot| slot.take_use()) {
+            count += 1;
+            if count <= ROWS_KEPT_MAX {
                 bytes += charge_of(slot);
                 used.push(slot.address());
             }
         }
-        (is_few && !used.is_empty() && 3 * bytes <= 2 * self.bytes()).then_some(used)
+        match count {
+            0 => UsedRows::None,
+            1..=ROWS_KEPT_MAX if 3 * bytes <= 2 * self.bytes() => UsedRows::Few(used),
+            _ => UsedRows::Many,
+        }
+    }
+
+    /// The most uses that are counted, of the leaf or of one of its rows.
+    pub fn uses_of_any(&self) -> u8 {
+        let places = self.body.get().map_or(&[][..], |body| &body.places);
+        places.iter().filter_map(OnceLock::get).map(|slot| slot.uses()).fold(self.uses(), u8::max)
     }
 
     fn body(&self) -> &Body {

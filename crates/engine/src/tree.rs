@@ -307,11 +307,17 @@ impl Tree {
     fn warm(&self, leaf: &Arc<Leaf>) -> Result<()> {
         if !leaf.is_loaded() {
             self.load(leaf)?;
+            // Else the hand could take it away before its first use.
+            self.note_leaf_use(leaf);
         }
+        Ok(())
+    }
+
+    /// A leaf was used, and not for one row alone.
+    fn note_leaf_use(&self, leaf: &Leaf) {
         if self.ground.cache.is_some() {
             leaf.note_use();
         }
-        Ok(())
     }
 
     #[cold]
@@ -350,12 +356,17 @@ impl Tree {
     fn read<R>(
         &self,
         descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
-        search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
+        mut search: impl FnMut(&Arc<Leaf>, u64) -> Option<R>,
     ) -> Result<R> {
+        let search = |leaf: &Arc<Leaf>, changes| {
+            self.note_leaf_use(leaf);
+            search(leaf, changes)
+        };
         self.read_or(descend, |_| None, search)
     }
 
-    /// As [`read`](Self::read). If the leaf is not loaded, `early` may find the answer without that.
+    /// As [`read`](Self::read), for a look at one row, which notes itself whether the leaf is used for more. If the leaf
+    /// is not loaded, `early` may find the answer without that.
     fn read_or<R>(
         &self,
         descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
@@ -405,7 +416,10 @@ impl Tree {
             |leaf, changes| {
                 Some(match leaf.search(key)? {
                     Ok(number) => Lookup::Slot(self.used(leaf.slot(number)?).clone()),
-                    Err(_) => Lookup::Nothing(Look { leaf: leaf.clone(), changes }),
+                    Err(_) => {
+                        self.note_leaf_use(leaf);
+                        Lookup::Nothing(Look { leaf: leaf.clone(), changes })
+                    }
                 })
             },
         )
@@ -458,8 +472,10 @@ impl Tree {
             let root = self.root.load();
             let leaf = root.leaf_of(key);
             self.warm(&leaf)?;
+            // Rows are changed in leaves that are loaded: one row would not do.
+            self.note_leaf_use(&leaf);
             let found = leaf.read(|_| match leaf.search(key)? {
-                Ok(number) => leaf.slot(number).map(|slot| Some(self.used(slot).clone())),
+                Ok(number) => leaf.slot(number).cloned().map(Some),
                 Err(_) => Some(None),
             });
             if let Some(Some(slot)) = found {

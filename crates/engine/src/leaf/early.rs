@@ -39,6 +39,16 @@ pub struct Look {
 /// Addresses of rows.
 pub type FewRows = SmallVec<[usize; ROWS_KEPT_MAX]>;
 
+/// The rows of a leaf that were used for themselves.
+#[derive(Debug, PartialEq, Eq)]
+pub enum UsedRows {
+    None,
+    /// They take at most two thirds of the memory: the leaf may become cold and keep those at these
+    /// [addresses](Slot::address).
+    Few(FewRows),
+    Many,
+}
+
 /// Bytes that a kept row counts for the cache.
 pub fn charge_of(slot: &Slot) -> u64 {
     to_u64(slot.bytes()) + KEPT_BYTES
