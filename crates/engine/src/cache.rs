@@ -12,7 +12,7 @@
 //!   it keeps copies of these. A leaf stays while a row has changed since the image was written, while one is locked,
 //!   and while a transaction holds one. So no transaction loses a row that it has read.
 //! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
-//!   is *fresh* first, which a tenth of the bound may be: most of those that are read are not used again, and go soon.
+//!   is *fresh* first, which a tenth of the bytes may be: most of those that are read are not used again, and go soon.
 //!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
 //!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
 //!   2023.)
@@ -55,7 +55,7 @@ pub const COLD_LEAF_BYTES: u64 = 280;
 const LOOKS_MIN: u32 = 3;
 /// A turn of the hand has about as many parts as these bits have numbers.
 const TURN_BITS: u32 = 6;
-/// This part of the bound may be fresh rows.
+/// This part of the bytes for rows may be fresh ones.
 const FRESH_PART: u64 = 10;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
@@ -541,7 +541,7 @@ impl Cache {
         let mut turns = leaves * TURNS_MAX;
         let (mut dirty, mut dirty_and_used) = (0, 0);
         while self.row_bytes() > wanted {
-            if self.pass_fresh(&core) {
+            if self.pass_fresh(&core, max / FRESH_PART) {
                 continue;
             }
             if turns == 0 {
@@ -575,11 +575,11 @@ impl Cache {
         }
     }
 
-    /// The hand passes the first of the fresh rows, if these are too many: one that was used again gets on the clock.
-    /// Returns whether they were.
-    fn pass_fresh(&self, core: &Core) -> bool {
+    /// The hand passes the first of the fresh rows, if these have more than so many bytes: one that was used again gets
+    /// on the clock. Returns whether they had.
+    fn pass_fresh(&self, core: &Core, bytes_max: u64) -> bool {
         let mut fresh = lock(&self.fresh);
-        let entry = if fresh.row_bytes > self.bytes_max / FRESH_PART { fresh.pop() } else { None };
+        let entry = if fresh.row_bytes > bytes_max { fresh.pop() } else { None };
         drop(fresh);
         let is_passed = entry.is_some();
         entry.into_iter().for_each(|entry| _ = self.pass(core, entry));

@@ -89,7 +89,7 @@ fn rows_in_dram_stay_within_the_cache() -> Result<()> {
             assert!(db.stats().cache_bytes <= CACHE + CACHE / 10, "{}", db.stats());
         }
         let stats = db.stats();
-        assert!(stats.cache_loads > 100 && stats.cache_evictions > 100, "{stats}");
+        assert!(stats.cache_loads > 20 && stats.cache_evictions > 100, "{stats}");
         // Most leaves are not looked at again before they would be gone.
         assert!(stats.cache_row_reads > 10_000, "{stats}");
         assert_eq!((stats.conflicts, stats.pages.pages_free > 0), (0, true), "{stats}");
@@ -170,8 +170,8 @@ fn the_first_looks_at_a_row_do_not_load_its_leaf() -> Result<()> {
 
 #[test]
 fn rows_that_are_used_stay_without_the_others_of_their_pages() -> Result<()> {
-    // Their pages are three times the cache.
-    let hot = || (0..KEYS).step_by(120);
+    // Their pages do not fit: they are nearly twice the cache.
+    let hot = || (0..KEYS).step_by(240);
     for (domain, are_written) in DOMAINS.into_iter().flat_map(|domain| [(domain, false), (domain, true)]) {
         let folder = tempfile::tempdir().expect("a folder");
         let db = Database::open_with(folder.path().join("a.pool"), &small(domain))?;
@@ -191,9 +191,9 @@ fn rows_that_are_used_stay_without_the_others_of_their_pages() -> Result<()> {
             let now = db.stats();
             reads.push(now.cache_loads + now.cache_row_reads - before.cache_loads - before.cache_row_reads);
             // Others come and go.
-            (0..20).try_for_each(|_| db.update(|tx| read(&table, tx, random.below(KEYS)).map(|_| ())))?;
+            (0..10).try_for_each(|_| db.update(|tx| read(&table, tx, random.below(KEYS)).map(|_| ())))?;
         }
-        assert!(reads[0] > 25 && reads[4..].iter().all(|reads| *reads < 10), "{domain:?}: {reads:?}, {}", db.stats());
+        assert!(reads[0] > 12 && reads[4..].iter().all(|reads| *reads < 5), "{domain:?}: {reads:?}, {}", db.stats());
         assert!(db.stats().cache_bytes <= CACHE + CACHE / 10, "{}", db.stats());
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Open, options};
 use lodestone_engine::{DatabaseOptions, Result};
@@ -45,6 +45,11 @@ fn acknowledged_rows_survive_power_cuts_beside_checkpoints() -> Result<()> {
                 });
             }
             thread::sleep(Duration::from_millis(60 + 7 * cut));
+            // On a busy machine that is a moment.
+            let until = Instant::now() + Duration::from_secs(60);
+            while open.db.stats().pages.batches < 2 && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
             let told: Vec<i64> = acknowledged.iter().map(|count| count.load(Ordering::Acquire)).collect();
             let mut choice = cut.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let content = device.disk.power_cut(|_| {
@@ -54,7 +59,7 @@ fn acknowledged_rows_survive_power_cuts_beside_checkpoints() -> Result<()> {
             is_over.store(true, Ordering::Release);
             (told, content)
         });
-        batches = open.db.stats().pages.batches;
+        batches += open.db.stats().pages.batches;
         let Open { db, table } = open;
         drop(table);
         db.abandon();
