@@ -7,10 +7,10 @@
 //!   the allocator takes beside. The rows have what is left, and an eighth of the bound at least.
 //! - A thread that loads or splits a leaf adds it. If the cache holds more than its bound, a thread that is about to
 //!   load a leaf, or has split one, moves the hand until there is room again. One thread at a time does that.
-//! - The hand takes one from the count of uses of a leaf that was used since, and of those of its rows, and passes on. A
-//!   leaf that was not used becomes cold ([`Tree::evict`]). So does one of which only few single rows were used since:
-//!   it keeps copies of these. A leaf stays while a row has changed since the image was written, while one is locked,
-//!   and while a transaction holds one. So no transaction loses a row that it has read.
+//! - The hand takes one from the count of uses of a leaf that was used since, and of those of its rows. It passes on,
+//!   but a leaf that was not used becomes cold ([`Tree::evict`]). So does one of which only few single rows were used
+//!   since: it keeps copies of these. A leaf stays while a row has changed since the image was written, while one is
+//!   locked, and while a transaction holds one. So no transaction loses a row that it has read.
 //! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
 //!   is *fresh* first, which a tenth of the bytes may be: most of those that are read are not used again, and go soon.
 //!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a

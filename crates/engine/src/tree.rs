@@ -365,8 +365,8 @@ impl Tree {
         self.read_or(descend, |_| None, search)
     }
 
-    /// As [`read`](Self::read), for a look at one row, which notes itself whether the leaf is used for more. If the leaf
-    /// is not loaded, `early` may find the answer without that.
+    /// As [`read`](Self::read), for a look at one row, which notes itself whether the leaf is used for more. If the
+    /// leaf is not loaded, `early` may find the answer without that.
     fn read_or<R>(
         &self,
         descend: impl Fn(&Branch) -> Guard<Arc<Leaf>>,
