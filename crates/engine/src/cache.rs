@@ -517,7 +517,7 @@ impl Cache {
         if let (Some(tree), Some(leaf)) = (entry.tree.upgrade(), entry.leaf.upgrade())
             && has_to_go(&leaf)
             && !tree.is_kept()
-            && tree.evict(core, &leaf, &FewRows::new())
+            && tree.evict(core, &leaf, &[])
         {
             self.evictions.fetch_add(1, Ordering::Relaxed);
             self.on_clock.fetch_sub(1, Ordering::Relaxed);
@@ -860,7 +860,7 @@ mod tests {
         let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
         let arena = arena.expect("an arena");
         // All leaves become cold, and are loaded again.
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &FewRows::new()));
+        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &[]));
         assert_eq!(arena.used(), 0);
         for key in 0..ROWS {
             db.update(|tx| table.get(tx, &row![2 * key]))?;
@@ -871,7 +871,7 @@ mod tests {
         let mut number = 0;
         for_each_leaf(core, |tree, leaf| {
             number += 1;
-            let _ = number % 4 == 0 || tree.evict(core, leaf, &FewRows::new());
+            let _ = number % 4 == 0 || tree.evict(core, leaf, &[]);
         });
         assert_eq!(arena.taken(), full);
         // As the next loads do.
@@ -886,7 +886,7 @@ mod tests {
             })?;
         }
         db.checkpoint()?;
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &FewRows::new()));
+        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &[]));
         assert_eq!(arena.used(), 0);
         Ok(())
     }

@@ -169,6 +169,7 @@ impl Leaf {
             return None;
         }
         if let Some(slot) = early.find(key) {
+            slot.note_use();
             return Some(EarlyRow::Present(slot));
         }
         let (slot, charged) = read(&self.page.home()?)?;

@@ -13,7 +13,7 @@ use crate::cache::Looked;
 use crate::cold::Source;
 use crate::core::Core;
 use crate::dual::is_dual;
-use crate::leaf::{EarlyRow, FewRows, Leaf, LockedLeaf, Purged};
+use crate::leaf::{EarlyRow, Leaf, LockedLeaf, Purged};
 
 impl Tree {
     /// The row with `key` of a leaf that is not loaded, and need not be.
@@ -58,7 +58,7 @@ impl Tree {
     ///
     /// It stays as it is when the image does not have the newest version of each row, when a thread holds one of its
     /// rows, and when a deleted row is still seen by a snapshot.
-    pub fn evict(&self, core: &Core, leaf: &Arc<Leaf>, kept: &FewRows) -> bool {
+    pub fn evict(&self, core: &Core, leaf: &Arc<Leaf>, kept: &[usize]) -> bool {
         let is_busy = || leaf.page.is_busy() && !planted::active("engine-evicts-dirty");
         let is_due = || leaf.is_loaded() && !is_busy();
         if !is_due() {
