@@ -7,9 +7,12 @@
 //!    environment and current folder are theirs as well.
 //! 3. Their lines are shown as they come, after the name of the program. The line with the result of a program has no
 //!    name before it: `tools/test.sh` adds these lines up.
+//! 4. Last come the seconds that the build took, and the programs that used a processor most: a gate that became slow
+//!    tells where.
 //!
 //! Tests in documents are not run.
 
+use std::cmp::Reverse;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,9 +20,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, WaitId, WaitIdOptions};
 use serde_json::Value;
+
+/// How many of the programs that used a processor most are listed.
+const SLOWEST: usize = 12;
 
 /// Options of `cargo xtask test-programs`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +51,13 @@ struct Program {
     path: PathBuf,
 }
 
+/// The time of a program, with the processes that it ran.
+struct Took {
+    name: String,
+    processor_seconds: u64,
+    wall: Duration,
+}
+
 /// Builds and runs. Returns whether all tests passed.
 pub fn run(root: &Path, options: &Options) -> Result<bool> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
@@ -50,13 +65,18 @@ pub fn run(root: &Path, options: &Options) -> Result<bool> {
     ensure!(jobs > 0, "--jobs must be at least 1");
     let mut halves = options.arguments.splitn(2, |argument| argument == "--");
     let (of_cargo, of_programs) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+    let started = Instant::now();
     let Some(programs) = build(root, of_cargo)? else { return Ok(false) };
+    let built = started.elapsed();
     let (queue, all_passed) = (Mutex::new(programs.iter()), AtomicBool::new(true));
+    let took = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
         let work = || -> Result<()> {
             while let Some(program) = next() {
-                if !program.run(of_programs)? {
+                let (passed, one) = program.run(of_programs)?;
+                took.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                if !passed {
                     all_passed.store(false, Ordering::Relaxed);
                 }
             }
@@ -65,6 +85,12 @@ pub fn run(root: &Path, options: &Options) -> Result<bool> {
         let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
     })?;
+    let mut took = took.into_inner().unwrap_or_else(PoisonError::into_inner);
+    took.sort_by_key(|one| Reverse(one.processor_seconds));
+    println!("built in {} s; then most of a processor took:", built.as_secs());
+    for Took { name, processor_seconds, wall } in took.iter().take(SLOWEST) {
+        println!("  {name}: {processor_seconds} s of a processor, in {} s", wall.as_secs());
+    }
     Ok(all_passed.into_inner())
 }
 
@@ -117,8 +143,9 @@ fn package_name(id: &str, folder: &Path) -> Option<String> {
 }
 
 impl Program {
-    /// Runs it and shows its lines. Returns whether its tests passed.
-    fn run(&self, arguments: &[String]) -> Result<bool> {
+    /// Runs it and shows its lines. Returns whether its tests passed, and what they took.
+    fn run(&self, arguments: &[String]) -> Result<(bool, Took)> {
+        let started = Instant::now();
         let (reader, writer) = std::io::pipe().context("could not make a pipe")?;
         let mut command = Command::new(&self.path);
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
@@ -130,11 +157,12 @@ impl Program {
         for line in BufReader::new(reader).split(b'\n') {
             self.show(&String::from_utf8_lossy(&line?))?;
         }
+        let processor_seconds = processor_seconds_at_end(child.id());
         let status = child.wait()?;
         if !status.success() {
             self.show(&format!("ended with {status}"))?;
         }
-        Ok(status.success())
+        Ok((status.success(), Took { name: self.name.clone(), processor_seconds, wall: started.elapsed() }))
     }
 
     fn show(&self, line: &str) -> Result<()> {
@@ -148,6 +176,25 @@ impl Program {
     }
 }
 
+/// Seconds of processor time of a child and of its own children, once it has ended; 0 if the system does not tell.
+/// It can be waited for after this.
+fn processor_seconds_at_end(child: u32) -> u64 {
+    let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+    let ended = pid.is_some_and(|pid| {
+        rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok()
+    });
+    let stat = ended.then(|| std::fs::read_to_string(format!("/proc/{child}/stat")).ok()).flatten();
+    stat.and_then(|stat| ticks_of(&stat)).unwrap_or(0) / rustix::param::clock_ticks_per_second()
+}
+
+/// The ticks of a line of `/proc/PID/stat`: `utime`, `stime`, `cutime` and `cstime` (proc(5)), after the name, which
+/// may have spaces and parentheses.
+fn ticks_of(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +205,12 @@ mod tests {
         assert_eq!(package_name("path+file:///a/lodestone-x#0.1.0", folder).as_deref(), Some("lodestone-x"));
         assert_eq!(package_name("path+file:///a/x#lodestone-x@0.1.0", folder).as_deref(), Some("lodestone-x"));
         assert_eq!(package_name("no identity", folder), None);
+    }
+
+    #[test]
+    fn processor_time_of_a_program_and_its_children() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 100 20 3 4000 20 0 1 0 5 6 7";
+        assert_eq!(ticks_of(stat), Some(4123));
+        assert_eq!(ticks_of("7 (a) S 1"), None);
     }
 }
