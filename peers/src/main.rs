@@ -78,15 +78,21 @@ fn main() -> Result<()> {
 }
 
 /// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run. Its rows are all in
-/// memory, or in a cache of so many bytes.
-fn lodestone(folder: &Path, durability: Durability, rows_bytes: u64, cache: Option<u64>) -> Result<Database> {
+/// memory, or in a cache of so many bytes. `page_bytes`: not those of a default database.
+fn lodestone(
+    folder: &Path,
+    durability: Durability,
+    rows_bytes: u64,
+    (cache, page_bytes): (Option<u64>, Option<u32>),
+) -> Result<Database> {
     let domain = match durability {
         Durability::Sync => DomainChoice::Block,
         Durability::Process => DomainChoice::Process,
     };
     let size_bytes = (3 << 30) + rows_bytes.next_multiple_of(1 << 20);
     let pool = PoolOptions { domain, size_bytes, journal_bytes: 256 << 20, ..PoolOptions::default() };
-    let options = DatabaseOptions { pool, cache_bytes: cache, ..DatabaseOptions::default() };
+    let mut options = DatabaseOptions { pool, cache_bytes: cache, ..DatabaseOptions::default() };
+    options.page_bytes = page_bytes.unwrap_or(options.page_bytes);
     Ok(Database::open_with(folder.join("tables.pool"), &options)?)
 }
 

@@ -83,6 +83,9 @@ pub(crate) struct Arguments {
     /// cache.
     #[arg(long, value_name = "BYTES")]
     cache: Option<u64>,
+    /// lodestone: bytes of a page, a power of two, 8,192 without it.
+    #[arg(long, value_name = "BYTES")]
+    page_bytes: Option<u32>,
     /// rocksdb: pipelined writes.
     #[arg(long)]
     pipelined: bool,
@@ -132,7 +135,8 @@ impl Arguments {
         let sync_latency = SyncLatency::measure(place, SYNC_SAMPLES, SYNC_TIME)?;
         match engine {
             EngineName::Lodestone => {
-                let database = crate::lodestone(place, durability, map_bytes(&spec) as u64, self.cache)?;
+                let database =
+                    crate::lodestone(place, durability, map_bytes(&spec) as u64, (self.cache, self.page_bytes))?;
                 self.bench(&DatabaseRecords::open(database)?, &spec, &sync_latency)
             }
             EngineName::Rocksdb => {

@@ -31,6 +31,15 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// As [`parse`], for the size of a page of a database: a power of two from 256 bytes to 1 MiB.
+pub fn parse_page(text: &str) -> Result<u32, String> {
+    let bytes = parse(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (256..=1 << 20).contains(bytes))
+        .ok_or_else(|| format!("a page cannot have {bytes} bytes; give a power of two from 256 to 1MiB, as in 16KiB"))
+}
+
 fn factor(unit: &str) -> Option<u64> {
     let lower = unit.to_ascii_lowercase();
     Some(match lower.as_str() {
@@ -79,6 +88,16 @@ mod tests {
         assert_eq!(parse("10MB"), Ok(10_000_000));
         assert_eq!(parse("1.5GiB"), Ok(3 << 29));
         assert_eq!(parse("1_000k"), Ok(1000 << 10));
+    }
+
+    #[test]
+    fn a_page_has_a_power_of_two() {
+        assert_eq!(parse_page("16KiB"), Ok(16 << 10));
+        assert_eq!((parse_page("256"), parse_page("1MiB")), (Ok(256), Ok(1 << 20)));
+        for text in ["0", "128", "12KiB", "2MiB", "4GiB"] {
+            let message = parse_page(text).expect_err(text);
+            assert!(message.contains("16KiB"), "{message}");
+        }
     }
 
     #[test]

@@ -9,11 +9,10 @@ use anyhow::{Context, Result, bail};
 use lodestone_serve::{ServeOptions, Server, TlsFiles, socket_path};
 use serde::Serialize;
 
-use super::db::place::DbArgs;
+use super::db::place::{DbArgs, NewDatabaseArgs};
 use crate::interrupt;
 use crate::output::Output;
 use crate::publish::PublishArgs;
-use crate::size;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -87,9 +86,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     connections: usize,
 
-    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log_bytes: Option<u64>,
+    #[command(flatten)]
+    new: NewDatabaseArgs,
 
     #[command(flatten)]
     publish: PublishArgs,
@@ -109,7 +107,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
     if args.socket.is_none() && args.listen.is_none() && !args.trust_loopback {
         bail!("there is no way in; give `--socket DIR` for a unix socket, or `--listen 127.0.0.1:5432`");
     }
-    let engine = args.db.make(args.log_bytes, output)?;
+    let engine = args.db.make(&args.new, output)?;
     let _published = args.publish.begin(&engine)?;
     let domain = engine.pool().info().domain_label();
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -10,9 +10,8 @@ use lodestone_sql::{Answer, Connection, Database};
 use serde::Serialize;
 
 use self::backslash::Command;
-use super::db::place::DbArgs;
+use super::db::place::{DbArgs, NewDatabaseArgs};
 use crate::output::{Output, table};
-use crate::size;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -40,9 +39,8 @@ pub struct Args {
         ["serializable", "repeatable read", "read committed", "read uncommitted"])]
     isolation: String,
 
-    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log_bytes: Option<u64>,
+    #[command(flatten)]
+    new: NewDatabaseArgs,
 }
 
 #[derive(Serialize)]
@@ -61,7 +59,7 @@ struct Refused {
 
 /// Runs the statements. Whether all of them were accepted.
 pub fn run(args: &Args, output: &Output) -> Result<bool> {
-    let engine = args.db.make(args.log_bytes, output)?;
+    let engine = args.db.make(&args.new, output)?;
     let stem = args.db.open.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let database = Database::new(engine, &args.isolation)?;
     let mut shell = Shell {

@@ -4,9 +4,8 @@ use anyhow::Result;
 use lodestone_engine::Schema;
 use serde::Serialize;
 
-use super::place::DbArgs;
+use super::place::{DbArgs, NewDatabaseArgs};
 use crate::output::Output;
-use crate::size;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -14,6 +13,9 @@ Examples:
     'accounts (id u64, owner text, note text null) key (id)'
   lodestone db create shop.pool --log-bytes 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
+
+  lodestone db create mail.pool --page-bytes 16KiB \
+    'letters (id u64, body text) key (id)'
 
   lodestone db create wide.pool --on-node 1 \\
     'events (id u64, at timestamp) key (id)'
@@ -46,9 +48,8 @@ pub struct Args {
     #[arg(long)]
     dual: bool,
 
-    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    log_bytes: Option<u64>,
+    #[command(flatten)]
+    new: NewDatabaseArgs,
 }
 
 #[derive(Serialize)]
@@ -60,7 +61,7 @@ struct Created {
 
 /// Makes the table. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<()> {
-    let database = args.db.make(args.log_bytes, output)?;
+    let database = args.db.make(&args.new, output)?;
     let mut schema = args.schema.clone();
     if let Some(node) = args.on_node {
         schema = schema.in_part(database.part_on(node)?);

@@ -27,15 +27,27 @@ pub struct DbArgs {
     pub cache: Option<u64>,
 }
 
+/// The choices about a database that is made if there is none.
+#[derive(Debug, clap::Args)]
+pub struct NewDatabaseArgs {
+    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    log_bytes: Option<u64>,
+
+    /// Bytes of a page of a new database, a power of two. With larger ones a bound of the cache is for more rows, where
+    /// a row has a kilobyte or more: each page takes about 280 bytes of it [default: 8KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_page)]
+    page_bytes: Option<u32>,
+}
+
 impl DbArgs {
-    /// Opens the database for changes, or makes it with a log of so many bytes (default: a quarter of the free space,
-    /// at most 256 MiB).
-    pub fn make(&self, log_bytes: Option<u64>, output: &Output) -> Result<Database> {
+    /// Opens the database for changes, or makes it.
+    pub fn make(&self, new: &NewDatabaseArgs, output: &Output) -> Result<Database> {
         let store = open_store(&self.open.open()?)?;
         let default = DatabaseOptions::default();
         let usage = store.heap().usage();
         let free = usage.chunks_free * usage.chunk_bytes;
-        let log_bytes = log_bytes.unwrap_or_else(|| default.log_bytes.min(free / 4));
+        let log_bytes = new.log_bytes.unwrap_or_else(|| default.log_bytes.min(free / 4));
         if log_bytes < LOG_BYTES_MIN {
             let path = store.pool().path().display();
             bail!("{path}: a log of {log_bytes} bytes is too small; give at least {LOG_BYTES_MIN} or grow the pool");
@@ -43,10 +55,12 @@ impl DbArgs {
         let segment_bytes = (log_bytes / 32).clamp(4096, default.segment_bytes) / 256 * 256;
         let log_bytes = log_bytes / segment_bytes * segment_bytes;
         // A small pool cannot spare a large piece for each step.
-        let pages = (free / 64 / u64::from(default.page_bytes)).clamp(4, default.extent_pages.into());
+        let page_bytes = new.page_bytes.unwrap_or(default.page_bytes);
+        let pages = (free / 64 / u64::from(page_bytes)).clamp(4, default.extent_pages.into());
         let extent_pages = u32::try_from(pages)?;
         let (name, cache_bytes) = (self.db.clone(), self.cache);
-        let options = DatabaseOptions { name, cache_bytes, log_bytes, segment_bytes, extent_pages, ..default };
+        let options =
+            DatabaseOptions { name, cache_bytes, log_bytes, segment_bytes, page_bytes, extent_pages, ..default };
         open_with_bar(&store, options, output)
     }
 

@@ -109,6 +109,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
 
+    /// Bytes of a page of the database, with `--engine db`: a power of two [default: 8KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_page)]
+    page_bytes: Option<u32>,
+
     /// Run on the records that an earlier call with `--keep` and the same options has loaded into `--path FILE`, with
     /// `--engine db`: the process has its memory and its cache as after a restart
     #[arg(long, requires = "path")]
@@ -287,8 +291,9 @@ impl Args {
         if self.cache.is_some() && self.engine != YcsbEngine::Db {
             bail!("--cache is for --engine db: the others have all their records in memory, or in the pool");
         }
-        if (self.log_bytes.is_some() || self.flush_unit != [Unit::Line]) && self.engine != YcsbEngine::Db {
-            bail!("--flush-unit and --log-bytes are for --engine db: the others have no pages and logs");
+        let has_choices = self.log_bytes.is_some() || self.page_bytes.is_some() || self.flush_unit != [Unit::Line];
+        if has_choices && self.engine != YcsbEngine::Db {
+            bail!("--flush-unit, --log-bytes and --page-bytes are for --engine db: the others have no pages and logs");
         }
         if self.loaded && self.engine != YcsbEngine::Db {
             bail!("--loaded is for --engine db: it has a cache, which a load fills");
@@ -304,6 +309,9 @@ impl Args {
         if let Some(bytes) = self.log_bytes {
             database.log_bytes = bytes;
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
+        }
+        if let Some(bytes) = self.page_bytes {
+            database.page_bytes = bytes;
         }
         let (engine, place) = (self.engine, self.place.clone());
         let (publish, loaded) = (self.publish.clone(), self.loaded);
