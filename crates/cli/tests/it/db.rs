@@ -174,6 +174,21 @@ fn a_small_log_holds_an_import_and_checkpoints_are_shown() {
     place.run(["db", "info", "a.pool", "--db", "none"]).fails_with(&["a.pool", "no database `none`", "db create"]);
 }
 
+/// The pages of a new database have the size that it is made with, and keep it.
+#[test]
+fn pages_of_another_size() {
+    let place = Place::with_pool("16MiB");
+    let create = ["db", "create", "a.pool", "t (k u64, v text) key (k)", "--page-bytes"];
+    place.run(create.iter().chain(&["12KiB"])).fails_with(&["--page-bytes", "power of two", "16KiB"]);
+    place.run(create.iter().chain(&["32KiB"])).ok();
+    place.run(create.iter().chain(&["4KiB"])).ok();
+    let lines: String = (0..300).map(|k| format!("{{\"k\":{k},\"v\":\"{}\"}}\n", "v".repeat(1000))).collect();
+    place.feed(lines.as_bytes(), ["db", "import", "a.pool", "t", "-"]).ok();
+    assert!(place.run(["db", "info", "a.pool"]).ok().contains("of 32 KiB"));
+    assert_eq!(place.run(["db", "scan", "a.pool", "t", "--cache", "64KiB"]).ok().lines().count(), 300);
+    place.run(["db", "check", "a.pool"]).ok();
+}
+
 /// A full pool is an error with a way out, and what was acknowledged stays.
 #[test]
 fn a_full_pool_and_a_killed_import_lose_nothing() {
