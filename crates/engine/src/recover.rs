@@ -74,7 +74,8 @@ pub struct RecoveryReport {
     pub was_clean: bool,
     /// Records of transactions in the logs.
     pub records: u64,
-    /// Rows that they leave, with those of the catalog.
+    /// Rows of them and of the page table, with those of the catalog. Rows that a checkpoint has added to a page in
+    /// place are not all among them.
     pub rows: u64,
     /// Copies of header and clock that were not whole: torn by a crash, or damaged. The other copy was used, and an
     /// open for writing made both equal.

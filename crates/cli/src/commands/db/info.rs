@@ -14,7 +14,9 @@ Examples:
   lodestone db info shop.pool --json
 
 Log and pages are as they are after the open, which reads both. `records read`
-are the log records that it read, among `rows` that it found.";
+are the log records that it read. `rows` are those of the log and of the page
+table, with the catalog. Rows that checkpoints have added to pages in place are
+not all among them: `db check` counts each row.";
 
 /// Arguments of `lodestone db info`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +33,7 @@ pub struct Args {
 struct Info {
     database: String,
     tables: usize,
-    /// With those of the catalog.
+    /// With those of the catalog, and without some that were added in place.
     rows: u64,
     was_clean: bool,
     records_read: u64,
@@ -75,7 +77,7 @@ pub fn run(args: &Args, output: &Output) -> Result<()> {
         let pages = format!("{} of {}, {} free", info.pages, human(info.page_bytes), info.pages_free);
         text.add_row(["database", &info.database]);
         text.add_row(["tables", &info.tables.to_string()]);
-        text.add_row(["rows, with the catalog", &info.rows.to_string()]);
+        text.add_row(["rows, about", &info.rows.to_string()]);
         text.add_row(["closed in order", if info.was_clean { "yes" } else { "no" }]);
         text.add_row(["log", &log]);
         text.add_row(["log records read", &info.records_read.to_string()]);
