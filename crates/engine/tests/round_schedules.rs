@@ -64,10 +64,10 @@ fn check(store: &Store, options: &DatabaseOptions, keys: &[u64], added: u64, che
 fn a_commit_survives_a_split_and_checkpoints_and_each_broken_rule_is_found() {
     // The first record that a checkpoint has no need of goes with the next one.
     for case in [(5, 0), (5, 2), (25, 0), (25, 1)] {
-        explore(move || execution(case), 300).expect("no violation");
+        explore(move || execution(case), 200).expect("no violation");
     }
     for case in [(5, 2), (25, 1)] {
-        explore(move || wide_execution(case), 200).expect("no violation");
+        explore(move || wide_execution(case), 150).expect("no violation");
     }
     planted::plant(Some("engine-soils-ended-leaf"));
     let violation = hunt(|| wide_execution((5, 3)), 10_000).expect_err("a commit is lost");

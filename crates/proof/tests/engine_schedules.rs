@@ -5,7 +5,7 @@ use lodestone_proof::engine::threaded;
 
 #[test]
 fn every_schedule_survives_its_crashes() {
-    for (scheduler, schedules) in [(Scheduler::Random, 24), (Scheduler::Pct, 12)] {
+    for (scheduler, schedules) in [(Scheduler::Random, 16), (Scheduler::Pct, 8)] {
         for tables in threaded() {
             // Those with rounds have many more states each.
             let (share, states_max) = if tables.has_rounds() { (2, 300) } else { (1, 1000) };

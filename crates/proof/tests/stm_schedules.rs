@@ -11,7 +11,7 @@ fn schedules_of(scheduler: Scheduler, schedules: u64) -> ScheduleConfig {
 
 #[test]
 fn every_schedule_survives_its_crashes() {
-    for (scheduler, schedules) in [(Scheduler::Random, 12), (Scheduler::Pct, 6)] {
+    for (scheduler, schedules) in [(Scheduler::Random, 8), (Scheduler::Pct, 4)] {
         for registers in threaded() {
             let report = explore_schedules(registers, &schedules_of(scheduler, schedules));
             println!("{report}");
