@@ -14,7 +14,7 @@ use lodestone_proof::index::{
 };
 
 fn every<S: Structure + 'static>(targets: impl Fn() -> Vec<S>) {
-    every_within(400, &[(Scheduler::Random, 12), (Scheduler::Pct, 8)], targets);
+    every_within(400, &[(Scheduler::Random, 9), (Scheduler::Pct, 6)], targets);
 }
 
 fn every_within<S: Structure + 'static>(
@@ -65,7 +65,7 @@ fn what_a_cached_read_answered_survives_every_crash() {
 
 #[test]
 fn every_schedule_of_the_ordered_map_survives_its_crashes() {
-    every_within(1000, &[(Scheduler::Random, 30), (Scheduler::Pct, 15)], threaded);
+    every_within(1000, &[(Scheduler::Random, 20), (Scheduler::Pct, 10)], threaded);
 }
 
 #[test]
