@@ -34,8 +34,9 @@ pub struct NewDatabaseArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_bytes: Option<u64>,
 
-    /// Bytes of a page of a new database, a power of two. With larger ones a bound of the cache is for more rows, where
-    /// a row has a kilobyte or more: each page takes about 280 bytes of it [default: 8KiB]
+    /// Bytes of a page of a new database, a power of two. On persistent memory larger ones leave more of `--cache` for
+    /// rows of a kilobyte or more: each page takes about 280 bytes of it. On a disk a look at a row reads its page
+    /// [default: 8KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_page)]
     page_bytes: Option<u32>,
 }
