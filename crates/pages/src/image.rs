@@ -18,6 +18,7 @@ use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_usize};
 
 use crate::cell::{CELL_HEAD_BYTES, CellPlace};
+use crate::layout::{LINE, PAGE_HEAD_BYTES};
 use crate::tail::{self, Added};
 
 /// Bytes of a row before its key.
@@ -290,13 +291,24 @@ fn take_key<'p>(rest: &mut &'p [u8]) -> Option<(&'p [u8], usize)> {
     Some((rest.split_off(..to_usize(key))?, to_usize(room)))
 }
 
+/// Bytes that are skipped before cells are at most such a part of the cells, and a line.
+const SKIPPED_PART: usize = 32;
+
+/// How many bytes to skip before a cell of `bytes` bytes that would begin at `begin` in its page, so that it is in a
+/// line less. 0: that does not help.
+fn skipped_before(begin: usize, bytes: usize) -> usize {
+    let is_shorter = bytes.div_ceil(LINE) < (begin % LINE + bytes).div_ceil(LINE);
+    if is_shorter { begin.next_multiple_of(LINE) - begin } else { 0 }
+}
+
 /// The bytes of an image. They are kept from one image to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     bytes: Vec<u8>,
     cells: Vec<u8>,
-    /// The ends of the cells.
-    ends: Vec<usize>,
+    rows: Vec<EncodedRow>,
+    /// Bytes that are skipped before all cells.
+    skipped: usize,
     /// Bytes before the cells.
     pub fixed: usize,
 }
@@ -306,39 +318,141 @@ impl Encoder {
     pub fn encode<'r>(&mut self, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> u32 {
         self.bytes.clear();
         self.cells.clear();
-        self.ends.clear();
+        self.rows.clear();
+        self.skipped = 0;
         self.bytes.extend(exact_u32(low.len()).to_le_bytes());
         self.bytes.extend([0; 4]);
         self.bytes.extend(low);
         for row in rows {
             self.bytes.extend(exact_u32(row.key.len()).to_le_bytes());
+            let room_at = self.bytes.len();
             self.bytes.extend(exact_u32(row.payload.len()).to_le_bytes());
             self.bytes.extend(row.key);
             let begin = self.cells.len();
             self.cells.resize(begin + CELL_HEAD_BYTES + row.payload.len(), 0);
             CellPlace::fill(&mut self.cells[begin..], &row);
-            self.ends.push(self.cells.len());
+            self.rows.push(EncodedRow { room_at, cell: begin..self.cells.len(), skipped: 0 });
         }
-        let count = exact_u32(self.ends.len());
+        let count = exact_u32(self.rows.len());
         self.bytes[4..8].copy_from_slice(&count.to_le_bytes());
         self.fixed = self.bytes.len();
         count
     }
 
+    /// Lets cells begin at lines where that saves one, for [a few bytes](SKIPPED_PART) in all, as long as the image
+    /// ends in one page with room for `piece_bytes`: a row that is changed in place dirties a line less then. The bytes
+    /// are room of the row before, so the first cell begins where the keys end.
+    pub fn spread(&mut self, piece_bytes: usize) {
+        let (mut end, mut before) = (PAGE_HEAD_BYTES + self.fixed, None);
+        let mut left = piece_bytes.saturating_sub(self.len());
+        for row in &mut self.rows {
+            let bytes = row.cell.len();
+            if let Some((room_at, room)) = before {
+                let skipped = skipped_before(end, bytes);
+                if skipped <= left && self.skipped + skipped <= LINE + row.cell.end / SKIPPED_PART {
+                    row.skipped = skipped;
+                    left -= skipped;
+                    self.skipped += skipped;
+                    self.bytes[room_at..room_at + 4].copy_from_slice(&exact_u32(room + skipped).to_le_bytes());
+                }
+            }
+            end += row.skipped + bytes;
+            before = Some((row.room_at, bytes - CELL_HEAD_BYTES));
+        }
+    }
+
     /// Bytes of the image.
     pub fn len(&self) -> usize {
-        self.fixed + self.cells.len()
+        self.fixed + self.cells.len() + self.skipped
     }
 
     /// The bytes of the image that `batch` writes with `page` as its first one.
     pub fn seal(&mut self, page: u32, batch: u64) -> &[u8] {
-        let mut begin = 0;
-        for (row, end) in (0..).zip(&self.ends) {
-            CellPlace { page, batch, row }.seal(&mut self.cells[begin..*end]);
-            begin = *end;
-        }
         self.bytes.truncate(self.fixed);
-        self.bytes.extend_from_slice(&self.cells);
+        for (row, EncodedRow { cell, skipped, .. }) in (0..).zip(&self.rows) {
+            let cell = &mut self.cells[cell.clone()];
+            CellPlace { page, batch, row }.seal(cell);
+            self.bytes.resize(self.bytes.len() + skipped, 0);
+            self.bytes.extend_from_slice(cell);
+        }
         &self.bytes
+    }
+}
+
+/// A row of an [`Encoder`].
+#[derive(Debug)]
+struct EncodedRow {
+    /// Where its room is among the bytes.
+    room_at: usize,
+    /// Its cell among the cells.
+    cell: Range<usize>,
+    /// How many bytes are skipped before its cell.
+    skipped: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(key: &[u8], bytes: usize) -> PageRow<'_> {
+        PageRow { key, tick: Tick(1), writer: Writer::default(), payload: &PAYLOAD[..bytes] }
+    }
+
+    static PAYLOAD: [u8; 4096] = [7; 4096];
+    const PIECE_BYTES: usize = 8192 - PAGE_HEAD_BYTES;
+
+    /// The lines of the cells of these rows in their page, without and with skipped bytes, and how many are skipped.
+    fn lines(payloads: &[usize], piece_bytes: usize) -> ([usize; 2], usize) {
+        let mut encoder = Encoder::default();
+        encoder.encode(b"low", payloads.iter().map(|bytes| row(b"key", *bytes)));
+        let before = encoder.len();
+        let mut count = |is_spread: bool| {
+            if is_spread {
+                encoder.spread(piece_bytes);
+            }
+            let (len, fixed) = (encoder.len(), encoder.fixed);
+            let bytes = encoder.seal(1, 2);
+            assert_eq!(bytes.len(), len);
+            let cells = cells(&bytes[..fixed], b"low").expect("an image");
+            let mut lines = 0;
+            for ((number, payload), (_, cell)) in (0..).zip(payloads).zip(&cells) {
+                let place = CellPlace { page: 1, batch: 2, row: number };
+                let (.., found) = place.read(&bytes[fixed..][cell.clone()]).expect("a whole cell");
+                assert_eq!(found, &PAYLOAD[..*payload]);
+                let begin = PAGE_HEAD_BYTES + fixed + cell.start;
+                lines += (begin % LINE + CELL_HEAD_BYTES + payload).div_ceil(LINE);
+            }
+            lines
+        };
+        let lines = [count(false), count(true)];
+        (lines, encoder.len() - before)
+    }
+
+    #[test]
+    fn cells_begin_at_lines_where_few_bytes_save_one() {
+        // Cells of 125 bytes: once at a line, three bytes keep the next one there.
+        let ([before, after], skipped) = lines(&[107; 50], PIECE_BYTES);
+        assert!(before > 140 && after <= 101, "{before} and {after} lines");
+        assert!(skipped <= 48 * 3 + LINE, "{skipped}");
+        // A page that is full has nothing to skip.
+        assert_eq!(lines(&[107; 50], LINE), ([before; 2], 0));
+        // To begin each of these at a line would take a third more.
+        let ([before, after], skipped) = lines(&[30; 100], PIECE_BYTES);
+        assert!(after < before && skipped <= LINE + 48 * 100 / SKIPPED_PART, "{before}, {after}, {skipped}");
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_there_wherever_their_cells_begin(payloads in prop::collection::vec(0_usize..300, 0..40)) {
+            let ([before, after], skipped) = lines(&payloads, PIECE_BYTES);
+            prop_assert!(after <= before, "{} and {} lines", before, after);
+            let cells: usize = payloads.iter().map(|bytes| CELL_HEAD_BYTES + bytes).sum();
+            prop_assert!(skipped <= LINE + cells / SKIPPED_PART, "{} bytes of {}", skipped, cells);
+            // With less room it skips less, and not more than there is.
+            let natural = cells + payloads.len() * 11 + 11;
+            prop_assert!(lines(&payloads, natural + skipped / 2).1 <= skipped / 2);
+        }
     }
 }

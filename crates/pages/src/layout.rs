@@ -36,6 +36,9 @@ pub const VERSION: u32 = 6;
 pub const VERSION_WITHOUT_TAILS: u32 = 5;
 /// Bytes before the rest of a directory or extent.
 pub const HEAD_BYTES: u64 = 512;
+/// Bytes of a line, for places in a page.
+pub const LINE: usize = 64;
+const _: () = assert!(to_u64(LINE) == LINE_BYTES);
 /// Bytes of a page's head.
 pub const PAGE_HEAD_BYTES: usize = 64;
 /// Bytes of the page table for each page.

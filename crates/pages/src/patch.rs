@@ -28,7 +28,7 @@ use lodestone_width::{exact_u32, to_u64, to_usize};
 use crate::cell::{CELL_HEAD_BYTES, CellPlace};
 use crate::error::Result;
 use crate::image::{Image, PageRow, cells};
-use crate::layout::PAGE_HEAD_BYTES;
+use crate::layout::{LINE, PAGE_HEAD_BYTES};
 use crate::reader::Reader;
 use crate::share::Work;
 use crate::tail::{self, TailWord};
@@ -118,8 +118,6 @@ impl Work {
     }
 }
 
-const LINE: usize = 64;
-const _: () = assert!(to_u64(LINE) == LINE_BYTES);
 /// Rows at least so long are looked at alone, each in a block of the medium or several.
 const LONG_BYTES: usize = 256;
 

@@ -101,7 +101,11 @@ impl Work {
     ) -> Result<Image> {
         let (memory, piece_bytes) = (self.memory(), self.reader.piece_bytes);
         // Rows are changed in place where the medium has lines.
-        let has_tail = self.reader.has_tails && memory.direct_unit() == LINE_BYTES;
+        let has_lines = memory.direct_unit() == LINE_BYTES;
+        let has_tail = self.reader.has_tails && has_lines;
+        if has_lines {
+            encoder.spread(piece_bytes);
+        }
         let count = encoder.len().div_ceil(piece_bytes);
         let sheets = stock(count, self.part)?;
         self.begun.extend(sheets.iter().map(|sheet| sheet.page));
