@@ -62,10 +62,14 @@ const EARLY_MAX: usize = 1024;
 /// A part of the arena is evacuated when holes are more than this part of the bound: a cache that is full has a few
 /// hundredths. More of them take no room from the rows.
 const HOLES_PART: u64 = 8;
+/// The hand makes room for such a part of the rows at once.
+const FREE_PART: u64 = 32;
 /// Holes are counted again after so many reads of leaves and rows.
 const HOLES_EACH: u64 = 64;
 /// The arena takes memory in so many parts of the bound.
 const REGIONS: u64 = 64;
+/// A block of more than such a part of a page has most rows of a leaf.
+const LONG_PART: usize = 3;
 /// A smaller cache has no arena: a few regions that are not full would be a large part of it.
 const ARENA_BYTES_MIN: u64 = 8 << 20;
 /// Such a part of the bound is for what the allocator takes beside what it is asked for: blocks that are free in pages
@@ -75,9 +79,10 @@ const ALLOCATOR_PART: u64 = 16;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
 
-/// Memory for the rows of a cache of so many bytes. `None`: that of the allocator will do.
-pub fn arena(bytes_max: u64) -> Option<Arena> {
-    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS)))
+/// Memory for the rows of a cache of `bytes_max`, for pages of `page_bytes`. `None`: that of the allocator will do.
+pub fn arena(bytes_max: u64, page_bytes: usize) -> Option<Arena> {
+    // Rows that are read alone are shorter, and leaves with most of their rows are longer.
+    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS), page_bytes / LONG_PART))
 }
 
 /// See the module.
@@ -268,8 +273,10 @@ impl Cache {
 
     /// Bytes that are left for rows.
     fn row_bytes_max(&self) -> u64 {
-        // Evicted leaves become holes first. If all of these counted, the hand would go on for ever.
-        let holes = self.holes.load(Ordering::Relaxed).min(self.bytes_max / HOLES_PART);
+        // Room that the hand has made is for the next rows. If it counted, the hand would make more of it, until all
+        // holes that may be are there always.
+        let holes = self.holes.load(Ordering::Relaxed).saturating_sub(self.bytes_max / FREE_PART);
+        let holes = holes.min(self.bytes_max / HOLES_PART);
         let allocator = self.bytes_max / ALLOCATOR_PART;
         self.bytes_max.saturating_sub(self.leaf_bytes() + holes + allocator).max(self.bytes_max / 8)
     }
@@ -535,8 +542,8 @@ impl Cache {
             return;
         }
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
-        // A sixteenth of it is free afterwards, so that the hand moves seldom.
-        let wanted = max - max / 16;
+        // Some of it is free afterwards, so that the hand moves seldom.
+        let wanted = max - max / FREE_PART;
         let leaves = lock(&self.clock).entries.len();
         let mut turns = leaves * TURNS_MAX;
         let (mut dirty, mut dirty_and_used) = (0, 0);

@@ -137,7 +137,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
         Some(far) => pages.reader().through(far),
         None => pages.reader(),
     };
-    let arena = options.cache_bytes.and_then(cache::arena);
+    let arena = options.cache_bytes.and_then(|bytes| cache::arena(bytes, pages.page_room()));
     let source = Source::new(reader.into_arena(arena.clone()), cells.clone(), limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
