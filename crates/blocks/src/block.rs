@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_block_is_a_copy_of_its_parts() {
         let parts: [&[u8]; 4] = [b"ash", b"", b"beech", b"fir"];
-        for block in [Block::of_parts(11, parts), Arena::new(1 << 16, 4096).of_parts(11, parts)] {
+        for block in [Block::of_parts(11, parts), Arena::new(1 << 16, [256, 4096]).of_parts(11, parts)] {
             assert_eq!(*block, *b"ashbeechfir");
             assert_eq!(block.clone().as_ptr(), block.as_ptr(), "owners share the bytes");
             assert_eq!((block.owners(), block.clone().owners()), (1, 2));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_block_of_no_bytes_takes_no_memory() {
-        let arena = Arena::new(1 << 16, 4096);
+        let arena = Arena::new(1 << 16, [256, 4096]);
         for block in [Block::new(b""), Block::default(), arena.of_parts(0, []), arena.of_parts(0, [&b""[..]])] {
             assert_eq!((&*block, block.taken(), block.clone().owners()), (&b""[..], 0, 1));
         }
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn parts_of_another_length_are_refused_and_their_memory_is_free() {
-        let arena = Arena::new(1 << 16, 4096);
+        let arena = Arena::new(1 << 16, [256, 4096]);
         for (bytes, finding) in [(4, "have 5 bytes"), (0, "more bytes than none"), (6, "5 bytes, not 6")] {
             for arena in [Some(&arena), None] {
                 let parts: [&[u8]; 2] = [b"ash", b"fi"];
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn threads_make_and_drop_owners() {
-        let arena = Arena::new(1 << 16, 4096);
+        let arena = Arena::new(1 << 16, [256, 4096]);
         for block in [Block::new(&[7; 500]), arena.of_parts(500, [&[7; 500][..]])] {
             thread::scope(|scope| {
                 for _ in 0..4 {

@@ -16,9 +16,10 @@
 //!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
 //!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
 //!   2023.)
-//! - Rows that were read are in an [`Arena`], whose holes count as well. When a cache shrinks, because leaves that are
-//!   cold take more of it, the rows that stay leave holes everywhere. If these are more than an eighth of the bound,
-//!   the hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next one.
+//! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept. When a cache shrinks, because
+//!   leaves that are cold take more of it, the rows that stay leave holes everywhere. If these are more than a tenth of
+//!   the bound, the hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next
+//!   one.
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. When the
 //!   cache holds an eighth more than its bound, all that add to it wait for the hand, and commits for the round.
 //!
@@ -59,15 +60,18 @@ const TURN_BITS: u32 = 6;
 const FRESH_PART: u64 = 10;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 1024;
-/// A part of the arena is evacuated when holes are more than this part of the bound: a cache that is full has a few
-/// hundredths. More of them take no room from the rows.
-const HOLES_PART: u64 = 8;
-/// The hand makes room for such a part of the rows at once.
-const FREE_PART: u64 = 32;
+/// Such a part of the bound is for holes of the arena: a cache that is full has a few hundredths.
+const HOLES_PART: u64 = 32;
+/// A part of the arena is evacuated when holes are more than this part of the bound.
+const HOLES_MAX_PART: u64 = 10;
+/// The hand makes room for such a part of the rows at once, so that it moves seldom.
+const FREE_PART: u64 = 64;
 /// Holes are counted again after so many reads of leaves and rows.
 const HOLES_EACH: u64 = 64;
 /// The arena takes memory in so many parts of the bound.
-const REGIONS: u64 = 64;
+const REGIONS: u64 = 128;
+/// A block of less is a key, or short as most keys.
+const SHORT_BYTES: usize = 256;
 /// A block of more than such a part of a page has most rows of a leaf.
 const LONG_PART: usize = 3;
 /// A smaller cache has no arena: a few regions that are not full would be a large part of it.
@@ -81,8 +85,9 @@ const TURNS_MAX: usize = 5;
 
 /// Memory for the rows of a cache of `bytes_max`, for pages of `page_bytes`. `None`: that of the allocator will do.
 pub fn arena(bytes_max: u64, page_bytes: usize) -> Option<Arena> {
-    // Rows that are read alone are shorter, and leaves with most of their rows are longer.
-    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS), page_bytes / LONG_PART))
+    // Keys and short rows, rows that are read alone, and leaves with most of their rows.
+    let bounds = [SHORT_BYTES, page_bytes / LONG_PART];
+    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS), bounds))
 }
 
 /// See the module.
@@ -273,10 +278,8 @@ impl Cache {
 
     /// Bytes that are left for rows.
     fn row_bytes_max(&self) -> u64 {
-        // Room that the hand has made is for the next rows. If it counted, the hand would make more of it, until all
-        // holes that may be are there always.
-        let holes = self.holes.load(Ordering::Relaxed).saturating_sub(self.bytes_max / FREE_PART);
-        let holes = holes.min(self.bytes_max / HOLES_PART);
+        // Not the holes that there are: rows that go leave holes, so these would become more and more.
+        let holes = if self.arena.is_some() { self.bytes_max / HOLES_PART } else { 0 };
         let allocator = self.bytes_max / ALLOCATOR_PART;
         self.bytes_max.saturating_sub(self.leaf_bytes() + holes + allocator).max(self.bytes_max / 8)
     }
@@ -485,7 +488,7 @@ impl Cache {
 
     /// Whether holes are too many, and a part of the arena may be evacuated.
     fn has_to_evacuate(&self) -> bool {
-        self.holes.load(Ordering::Relaxed) > self.bytes_max / HOLES_PART
+        self.holes.load(Ordering::Relaxed) > self.bytes_max / HOLES_MAX_PART
             && self.reads() >= self.evacuates_from.load(Ordering::Relaxed)
     }
 
@@ -493,7 +496,7 @@ impl Cache {
     /// cannot go yet: a leaf is dirty, or a thread holds a row.
     fn evacuate(&self) {
         let (Some(arena), Some(core)) = (&self.arena, self.core.get().and_then(Weak::upgrade)) else { return };
-        while self.hole_bytes() > self.bytes_max / HOLES_PART {
+        while self.hole_bytes() > self.bytes_max / HOLES_MAX_PART {
             arena.evacuate();
             let mut passed = 0;
             for entries in [&self.fresh, &self.clock] {
@@ -542,7 +545,6 @@ impl Cache {
             return;
         }
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return };
-        // Some of it is free afterwards, so that the hand moves seldom.
         let wanted = max - max / FREE_PART;
         let leaves = lock(&self.clock).entries.len();
         let mut turns = leaves * TURNS_MAX;
@@ -889,7 +891,7 @@ mod tests {
         cache.hole_bytes();
         cache.make_room();
         let holes = arena.taken() - arena.used();
-        assert!(holes <= bound / HOLES_PART && arena.used() > 0, "{arena:?}");
+        assert!(holes <= bound / HOLES_MAX_PART && arena.used() > 0, "{arena:?}");
         // New rows between those that are there: leaves are split. Cold ones hold nothing of their pages.
         for first in (0..ROWS).step_by(100) {
             db.update(|tx| {

@@ -74,7 +74,7 @@ pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use folder::{folder_of, sync_folder_of};
-pub use mapping::advise_huge_pages;
+pub use mapping::{advise_huge_pages, advise_small_pages};
 pub use medium::Medium;
 pub use memory::{DurablePoint, Memory, STREAM_BYTES_MIN, Window};
 pub use pool::mirror;

@@ -222,15 +222,25 @@ impl Mapping {
 /// translation cache then covers 2 MiB. For large tables in DRAM that are searched at random; call it before they are
 /// first written. It is a hint: contents do not change, and nothing happens where the kernel has no such pages.
 pub fn advise_huge_pages<T>(place: &[T]) {
+    advise(place, Advice::LinuxHugepage);
+}
+
+/// Takes [`advise_huge_pages`] back, before an allocator has the memory again: it would keep a huge page for a few
+/// bytes.
+pub fn advise_small_pages<T>(place: &[T]) {
+    advise(place, Advice::LinuxNoHugepage);
+}
+
+fn advise<T>(place: &[T], advice: Advice) {
     let (start, bytes) = (place.as_ptr().cast::<u8>(), size_of_val(place));
     let skip = start.align_offset(to_usize(PAGE));
     let whole = bytes.saturating_sub(skip) / to_usize(PAGE) * to_usize(PAGE);
     if whole < HUGE {
         return;
     }
-    // SAFETY: the range is inside `place`, which is borrowed. The advice changes how its pages are backed, not their
+    // SAFETY: the range is inside `place`, which is borrowed. Such an advice changes how its pages are backed, not their
     // content.
-    let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, Advice::LinuxHugepage) };
+    let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, advice) };
 }
 
 impl Drop for Mapping {

@@ -63,6 +63,14 @@ struct Row {
     slot: Weak<Slot>,
     /// `None`: it is here as long as a thread holds it.
     kept: Option<Kept>,
+    /// [Of its key](tag_of).
+    tag: u32,
+}
+
+/// Tells most keys from each other: so a look for a row does not wait for the keys of the others, which are elsewhere in
+/// DRAM.
+fn tag_of(key: &[u8]) -> u32 {
+    crc32c::crc32c(key)
 }
 
 #[derive(Debug)]
@@ -106,11 +114,13 @@ impl Early {
     fn keep(&mut self, slot: Arc<Slot>, charged: u64) {
         let rows = self.0.get_or_insert_default();
         rows.retain(|row| row.slot.strong_count() > 0);
-        rows.push(Row { slot: Arc::downgrade(&slot), kept: Some(Kept { slot, charged }) });
+        let tag = tag_of(slot.key());
+        rows.push(Row { slot: Arc::downgrade(&slot), kept: Some(Kept { slot, charged }), tag });
     }
 
     fn find(&self, key: &[u8]) -> Option<Arc<Slot>> {
-        self.rows().iter().find_map(|row| match &row.kept {
+        let tag = tag_of(key);
+        self.rows().iter().filter(|row| row.tag == tag).find_map(|row| match &row.kept {
             Some(kept) => (**kept.slot.key() == *key).then(|| kept.slot.clone()),
             None => row.slot.upgrade().filter(|slot| **slot.key() == *key),
         })
@@ -181,7 +191,7 @@ impl Leaf {
     /// of the cache passes all.
     pub fn note_look(&self, key: &[u8], now: u64, turn: u64) -> Look {
         const TIME_MASK: u32 = (1 << TIME_BITS) - 1;
-        let (now, tag) = (low_u32(now) & TIME_MASK, crc32c::crc32c(key) >> (32 - TAG_BITS));
+        let (now, tag) = (low_u32(now) & TIME_MASK, tag_of(key) >> (32 - TAG_BITS));
         let before = self.looked.load(Ordering::Relaxed);
         let looks = before & LOOKS_MAX;
         // A mistake when the time has gone round does no harm, and neither does one of two threads at the same time.

@@ -1,8 +1,8 @@
 //! The figures of `lodestone bench ycsb --cache`: how often the cache was hit, and the most that hits and the medium
 //! allow.
 //!
-//! After the run the same threads measure more rates for a while each, in the same process and on the same file: reads
-//! of records that are in the cache, and reads of a page at random places of the file. An operation costs a hit and, as
+//! After the run the same threads measure more rates in turn, in the same process and on the same file: reads of records
+//! that are in the cache, and reads of a page at random places of the file. The median of each counts. An operation costs a hit and, as
 //! often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages, would not be
 //! faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
 //!
@@ -26,15 +26,19 @@ use lodestone_workload::random::Random;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::ycsb::Spec;
 
-/// How long each rate is measured.
-const TIME: Duration = Duration::from_millis(500);
+/// How often each rate is measured, in turn with the others: the median counts, since a processor that others use too is
+/// not always as fast.
+const TURNS: usize = 7;
+/// How long that is each time.
+const TIME: Duration = Duration::from_millis(300);
 /// A read of a random place has the bytes of a page, but no more than so many: a miss reads a record, and larger pages
 /// do not lower the rate that the cache is compared with.
 const READ_BYTES_MAX: u64 = 8 << 10;
 /// Records that are read again and again where the caches of the processor are to hold them.
 const FEW_RECORDS: usize = 64;
-/// Choices of the run, of which those that are hits are read in turn.
-const CHOICES: usize = 1 << 16;
+/// Choices of the run, of which those that are hits are read in turn. So many that few are read twice while a rate is
+/// measured: the caches of the processor have no more of them than in the run.
+const CHOICES: usize = 1 << 18;
 /// Looks at each of them. The last ones find what the first ones left in the cache.
 const LOOKS: usize = 4;
 
@@ -66,9 +70,15 @@ impl<'d> CacheWatch<'d> {
         let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
         let keys = self.keys_in_cache(records, spec)?;
-        let hits = hits_per_s(records, spec, &keys)?;
-        let few_hits = hits_per_s(records, spec, &few(&keys))?;
-        let reads = reads_per_s(self.database, spec)?;
+        let few_keys = few(&keys);
+        let mut turns = [const { Vec::new() }; 3];
+        for turn in 0..TURNS {
+            let [hits, few_hits, reads] = &mut turns;
+            hits.push(hits_per_s(records, spec, &keys, turn)?);
+            few_hits.push(hits_per_s(records, spec, &few_keys, turn)?);
+            reads.push(reads_per_s(self.database, spec, turn)?);
+        }
+        let [hits, few_hits, reads] = turns.map(median);
         let allowed = 1.0 / (1.0 / hits + misses / reads);
         result.set_extra("cache_limit_bytes", limit);
         result.set_extra("cache_bytes", stats.cache_bytes);
@@ -116,11 +126,16 @@ impl<'d> CacheWatch<'d> {
     }
 }
 
-/// Reads per second of these keys in turn, of all threads together. Each thread begins at another one.
-fn hits_per_s(records: &DatabaseRecords, spec: &Spec, keys: &[Vec<u8>]) -> Result<f64> {
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// Reads per second of these keys in turn, of all threads together. Each thread, and each turn, begins at another one.
+fn hits_per_s(records: &DatabaseRecords, spec: &Spec, keys: &[Vec<u8>], turn: usize) -> Result<f64> {
     rate(spec.threads, |thread| {
         let (mut session, mut value) = (records.session()?, Vec::new());
-        let mut next = thread * keys.len() / spec.threads;
+        let mut next = (turn * spec.threads + thread) * keys.len() / (TURNS * spec.threads);
         Ok(move || {
             session.read(&keys[next], &mut value)?;
             next = (next + 1) % keys.len();
@@ -139,13 +154,13 @@ fn few(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Reads of pages per second at random places of the file, of all threads together.
-fn reads_per_s(database: &Database, spec: &Spec) -> Result<f64> {
+fn reads_per_s(database: &Database, spec: &Spec, turn: usize) -> Result<f64> {
     let page_bytes = database.page_stats().page_bytes.min(READ_BYTES_MAX);
     let memory = database.pool().memory();
     let blocks: Vec<_> = database.page_blocks().into_iter().filter(|(_, bytes)| *bytes >= 2 * page_bytes).collect();
     anyhow::ensure!(!blocks.is_empty(), "the database has no pages");
     rate(spec.threads, |thread| {
-        let mut random = Random::for_stream(spec.seed, u64::MAX - thread as u64);
+        let mut random = Random::for_stream(spec.seed, u64::MAX - (turn * spec.threads + thread) as u64);
         let (blocks, mut page) = (&blocks, vec![0; usize::try_from(page_bytes)?]);
         Ok(move || {
             let (at, bytes) = blocks[random.below(blocks.len() as u64) as usize];
