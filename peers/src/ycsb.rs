@@ -2,12 +2,13 @@
 //!
 //! For each durability and number of threads, and in each turn, for each engine:
 //! 1. Make a fresh folder and measure the cost of one fdatasync there.
-//! 2. Create the engine, load the records (relaxed, then made durable), and run the workload.
+//! 2. Create the engine, load the records (relaxed, then made durable), and run the workload. `--loaded` takes those
+//!    of a process before.
 //! 3. Print one [`BenchResult`] for the load and one for the run, and remove the folder.
 //!
 //! Every other turn goes through the engines backwards, so that none of them always comes first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,6 +19,7 @@ use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::syncprobe::SyncLatency;
 use lodestone_workload::ycsb::{Runner, Spec, Workload};
+use tempfile::TempDir;
 
 use crate::ratios::Conditions;
 use crate::sqlite::records::SqliteRecords;
@@ -75,6 +77,13 @@ pub(crate) struct Arguments {
     /// Folder for the engine's files. A fresh folder is made there and removed at the end.
     #[arg(long, default_value = "/tmp")]
     folder: PathBuf,
+    /// Keeps the folder with the engine's files, and prints where it is.
+    #[arg(long)]
+    keep: bool,
+    /// Uses the files that an engine left in this folder with `--keep`, of as many records of these sizes, and loads
+    /// nothing: so the run can have less memory than the load.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["keep", "folder"])]
+    loaded: Option<PathBuf>,
     /// Check every value that is read.
     #[arg(long)]
     verify: bool,
@@ -96,13 +105,14 @@ pub(crate) struct Arguments {
 
 /// Runs all combinations.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let is_kept = arguments.keep || arguments.loaded.is_some();
+    anyhow::ensure!(!is_kept || arguments.engine.len() == 1, "--keep and --loaded are for one engine");
     if arguments.engine.contains(&EngineName::Pmemobj) {
         anyhow::ensure!(arguments.conditions.durability == [Durability::Sync], "pmemobj knows --durability sync only");
         pmemobj::force_flushes()?;
     }
     arguments.conditions.run_all(arguments.engine.len(), |place, durability, threads| {
-        let [_, run] = arguments.measure(arguments.engine[place], durability, threads)?;
-        Ok(run)
+        arguments.measure(arguments.engine[place], durability, threads)
     })
 }
 
@@ -123,45 +133,69 @@ impl Arguments {
         Ok(spec)
     }
 
-    /// The load and the run of one engine.
-    fn measure(&self, engine: EngineName, durability: Durability, threads: usize) -> Result<[BenchResult; 2]> {
+    /// The load, unless the records are there, and the run of one engine. Returns the figures of the run.
+    fn measure(&self, engine: EngineName, durability: Durability, threads: usize) -> Result<BenchResult> {
         let spec = self.spec(threads)?;
         crate::free_memory::stays(engine == EngineName::Lodestone);
-        let folder = tempfile::Builder::new()
-            .prefix("lodestone-peers-")
-            .tempdir_in(&self.folder)
-            .with_context(|| format!("cannot make a folder in {}", self.folder.display()))?;
-        let place = folder.path();
+        let fresh = match &self.loaded {
+            Some(_) => None,
+            None => Some(self.fresh_folder()?),
+        };
+        let place = fresh.as_ref().map(TempDir::path).or(self.loaded.as_deref()).expect("one of them");
+        let outcome = self.measure_in(place, engine, durability, &spec);
+        if self.keep
+            && let Some(folder) = fresh
+        {
+            eprintln!("the files are in {}", folder.keep().display());
+        }
+        outcome
+    }
+
+    fn fresh_folder(&self) -> Result<TempDir> {
+        let folder = tempfile::Builder::new().prefix("lodestone-peers-").tempdir_in(&self.folder);
+        folder.with_context(|| format!("cannot make a folder in {}", self.folder.display()))
+    }
+
+    fn measure_in(
+        &self,
+        place: &Path,
+        engine: EngineName,
+        durability: Durability,
+        spec: &Spec,
+    ) -> Result<BenchResult> {
         let sync_latency = SyncLatency::measure(place, SYNC_SAMPLES, SYNC_TIME)?;
         match engine {
             EngineName::Lodestone => {
                 let database =
-                    crate::lodestone(place, durability, map_bytes(&spec) as u64, (self.cache, self.page_bytes))?;
-                self.bench(&DatabaseRecords::open(database)?, &spec, &sync_latency)
+                    crate::lodestone(place, durability, map_bytes(spec) as u64, (self.cache, self.page_bytes))?;
+                self.bench(&DatabaseRecords::open(database)?, spec, &sync_latency)
             }
             EngineName::Rocksdb => {
                 let Self { pipelined, statistics, cache, .. } = *self;
                 let tuning = rocksdb::Tuning { pipelined, statistics, cache };
-                self.bench(&rocksdb::RocksDb::create(place, durability, threads, tuning)?, &spec, &sync_latency)
+                self.bench(&rocksdb::RocksDb::create(place, durability, spec.threads, tuning)?, spec, &sync_latency)
             }
             EngineName::Lmdb => {
-                self.bench(&lmdb::Lmdb::create(place, durability, map_bytes(&spec))?, &spec, &sync_latency)
+                self.bench(&lmdb::Lmdb::create(place, durability, map_bytes(spec))?, spec, &sync_latency)
             }
-            EngineName::Sqlite => self.bench(&SqliteRecords::create(place, durability)?, &spec, &sync_latency),
-            EngineName::Redb => self.bench(&redb::Redb::create(place, durability)?, &spec, &sync_latency),
+            EngineName::Sqlite => self.bench(&SqliteRecords::create(place, durability)?, spec, &sync_latency),
+            EngineName::Redb => self.bench(&redb::Redb::create(place, durability)?, spec, &sync_latency),
             EngineName::Pmemobj => {
-                self.bench(&pmemobj::PmemObj::create(place, map_bytes(&spec) as u64, 1)?, &spec, &sync_latency)
+                self.bench(&pmemobj::PmemObj::create(place, map_bytes(spec) as u64, 1)?, spec, &sync_latency)
             }
         }
     }
 
-    fn bench<E: Engine>(&self, engine: &E, spec: &Spec, sync_latency: &SyncLatency) -> Result<[BenchResult; 2]> {
-        let loaded = Runner::new(engine, spec).load()?.result;
+    fn bench<E: Engine>(&self, engine: &E, spec: &Spec, sync_latency: &SyncLatency) -> Result<BenchResult> {
+        let loaded = match self.loaded {
+            Some(_) => None,
+            None => Some(Runner::new(engine, spec).load()?.result),
+        };
         let limit = Duration::try_from_secs_f64(self.seconds).context("--seconds must be a positive number")?;
         let runner = Runner::new(engine, spec).verify_reads(self.verify).time_limit(limit);
         let outcome = runner.run()?;
         anyhow::ensure!(outcome.missing == 0, "{}: {} records were not found", engine.name(), outcome.missing);
-        let mut results = [loaded, outcome.result];
+        let mut results: Vec<_> = loaded.into_iter().chain([outcome.result]).collect();
         for result in &mut results {
             sync_latency.add_to(&mut result.extra);
             if self.conditions.json {
@@ -171,7 +205,7 @@ impl Arguments {
         if !self.conditions.json {
             print_table(&results, sync_latency);
         }
-        Ok(results)
+        Ok(results.pop().expect("the run"))
     }
 }
 

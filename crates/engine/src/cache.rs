@@ -40,9 +40,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 
 use lodestone_blocks::Arena;
-use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
+use lodestone_pmem::{count_shared_rmws, prefetch_weak};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::core::Core;
@@ -66,6 +66,8 @@ const HOLES_PART: u64 = 32;
 const HOLES_MAX_PART: u64 = 10;
 /// The hand makes room for such a part of the rows at once, so that it moves seldom.
 const FREE_PART: u64 = 64;
+/// The entry that the hand passes after so many others is brought into the cache of the processor.
+const PREFETCHED: usize = 3;
 /// Holes are counted again after so many reads of leaves and rows.
 const HOLES_EACH: u64 = 64;
 /// The arena takes memory in so many parts of the bound.
@@ -159,6 +161,11 @@ impl Queue {
 
     fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
+        // Each look at a leaf and a row of long ago waits for DRAM.
+        if let Some(Entry { leaf, row, .. }) = self.entries.get(PREFETCHED) {
+            prefetch_weak(leaf);
+            row.iter().for_each(|(slot, _)| prefetch_weak(slot));
+        }
         self.row_bytes -= entry.row_bytes();
         Some(entry)
     }

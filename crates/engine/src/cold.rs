@@ -117,6 +117,11 @@ impl Source {
         Ok(())
     }
 
+    /// A hint: [`slot`](Self::slot) will look at the image.
+    pub fn prefetch(&self, image: &Image) {
+        self.reader.prefetch(image);
+    }
+
     /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
     pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
         if is_dual(tree) {

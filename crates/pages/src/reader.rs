@@ -99,6 +99,17 @@ impl Reader {
         }
     }
 
+    /// Tells the processor that [`read_row`](Self::read_row) will read the head of the image, and the keys after it. A
+    /// hint, where memory is read by loads.
+    pub fn prefetch(&self, image: &Image) {
+        /// A block of the medium.
+        const BYTES: u64 = 256;
+        let memory = self.heap.memory();
+        if self.far.is_none() && memory.direct_unit() == LINE_BYTES {
+            memory.prefetch(image.pages[0].1, BYTES);
+        }
+    }
+
     /// Reads an image. The caller makes sure that it counts until this returns, and that no thread changes a row in its
     /// page.
     ///

@@ -12,6 +12,8 @@
 //!   `vzeroupper`, which changes sixteen registers, has to follow.
 #![expect(unsafe_code, reason = "cache-line write-back has no safe form on stable Rust")]
 
+use std::sync::Weak;
+
 use lodestone_width::to_usize;
 
 use crate::addr::LINE_BYTES;
@@ -145,9 +147,19 @@ pub fn prefetch_line<T>(value: &T) {
 /// hint.
 #[inline(always)]
 pub fn prefetch_value<T>(value: &T) {
-    let start = std::ptr::from_ref(value).cast::<u8>();
+    prefetch_lines(std::ptr::from_ref(value));
+}
+
+/// As [`prefetch_value`], for a value that may have no owner any more: without looking at it.
+#[inline(always)]
+pub fn prefetch_weak<T>(value: &Weak<T>) {
+    prefetch_lines(value.as_ptr());
+}
+
+#[inline(always)]
+fn prefetch_lines<T>(value: *const T) {
     for offset in (0..size_of::<T>()).step_by(64) {
-        prefetch(start.wrapping_add(offset));
+        prefetch(value.cast::<u8>().wrapping_add(offset));
     }
 }
 

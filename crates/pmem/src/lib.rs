@@ -70,7 +70,7 @@ pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTE
 pub use barrier::AsymmetricBarrier;
 pub use block::JournalRecovery;
 pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, thread_counters};
-pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value};
+pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value, prefetch_weak};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use folder::{folder_of, sync_folder_of};

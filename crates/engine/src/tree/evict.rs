@@ -27,9 +27,11 @@ impl Tree {
             Looked::Leaf => return None,
             Looked::Row { is_used } => is_used,
         };
+        let Ground { source, base, .. } = &self.ground;
+        // The medium and the hand are waited for at the same time.
+        leaf.page.home().iter().for_each(|image| source.prefetch(image));
         // Before: the hand must not take this row away before it is used.
         cache.make_room();
-        let Ground { source, base, .. } = &self.ground;
         let read = |image: &Image| {
             let slot = source.slot(image, self.number, &leaf.span, key, *base)?;
             Some(cache.charge_row(slot))
