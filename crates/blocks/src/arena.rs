@@ -41,6 +41,9 @@ const BEFORE_BYTES: usize = rlsf::GRANULARITY / 2;
 const SHARDS: usize = 8;
 /// Classes of sizes.
 const CLASSES: usize = 3;
+/// A class with less than this part of all free memory is not evacuated: a row goes with its key, which is in another
+/// class.
+const LITTLE_PART: u64 = 4;
 /// A block of more than this part of a region comes from the allocator: it would leave most of one unused.
 const PART_MAX: usize = 8;
 /// Alignment of regions: that of a line, so that no other owner writes the first and the last one.
@@ -219,8 +222,10 @@ impl Arena {
         Some(Memory { at, shard: Some(shards[number].clone()) })
     }
 
-    /// Begins to evacuate the shard with most free memory: it gives none from now on, and its blocks say that they
-    /// [have to move](Block::is_evacuating). When the last of them is gone, its memory goes back to the allocator.
+    /// Begins to evacuate shards that have `bytes` of free memory or more in all, but at most half of those of a class:
+    /// first the ones of which the largest part is free, and none of a class with little free memory. They give no
+    /// memory from now on, and their blocks say that they [have to move](Block::is_evacuating). When the last block of
+    /// one is gone, its memory goes back to the allocator.
     ///
     /// Does nothing while a shard is evacuated, and if none has free memory. Blocks that stay are no harm, but keep the
     /// memory of their shard.
@@ -232,22 +237,43 @@ impl Arena {
     /// let blocks: Vec<_> = (0..200).map(|_| arena.block(&[0; 1000])).collect();
     /// let mut kept: Vec<_> = blocks.into_iter().step_by(4).collect();
     /// let taken = arena.taken();
-    /// arena.evacuate();
+    /// arena.evacuate(taken / 10);
     /// kept.retain(|block| !block.is_evacuating());
     /// assert!(arena.taken() < taken && !arena.is_evacuating());
     /// ```
-    pub fn evacuate(&self) {
-        let shards = &self.0.shards;
+    pub fn evacuate(&self, bytes: u64) {
         if self.is_evacuating() {
             return;
         }
-        let free = |shard: &&Arc<Shard>| {
-            shard.taken.load(Ordering::Relaxed).saturating_sub(shard.used.load(Ordering::Relaxed))
+        let of_class = self.0.shards.len() / CLASSES;
+        let classes = self.0.shards.chunks(of_class).map(|class| {
+            let sizes = |shard: &Shard| [&shard.taken, &shard.used].map(|size| to_u64(size.load(Ordering::Relaxed)));
+            let shards = class.iter().map(|shard| (shard, sizes(shard)));
+            shards.filter(|(_, [taken, used])| taken > used).collect::<Vec<_>>()
+        });
+        let free_of = |class: &[(_, [u64; 2])]| class.iter().map(|(_, [taken, used])| taken - used).sum::<u64>();
+        let classes: Vec<_> = classes.collect();
+        let all: u64 = classes.iter().map(|class| free_of(class)).sum();
+        // Of two parts of shards that are used, the smaller one comes first.
+        let order = |[taken, used]: &[u64; 2], [other_taken, other_used]: &[u64; 2]| {
+            (u128::from(*used) * u128::from(*other_taken)).cmp(&(u128::from(*other_used) * u128::from(*taken)))
         };
-        let Some(shard) = shards.iter().max_by_key(free).filter(|shard| free(shard) > 0) else { return };
-        let mut list = shard.lock();
-        shard.is_evacuating.store(true, Ordering::Relaxed);
-        shard.end_if_empty(&mut list);
+        let chosen = classes.into_iter().filter(|class| free_of(class) >= all / LITTLE_PART).flat_map(|mut class| {
+            class.sort_by(|(_, one), (_, other)| order(one, other));
+            class.truncate(class.len().div_ceil(2));
+            class
+        });
+        let mut chosen: Vec<_> = chosen.collect();
+        chosen.sort_by(|(_, one), (_, other)| order(one, other));
+        let mut left = bytes;
+        for (shard, [taken, used]) in chosen {
+            if left > 0 {
+                left = left.saturating_sub(taken - used);
+                let mut list = shard.lock();
+                shard.is_evacuating.store(true, Ordering::Relaxed);
+                shard.end_if_empty(&mut list);
+            }
+        }
     }
 
     /// Whether blocks have to move.
@@ -459,7 +485,7 @@ mod tests {
         while arena.taken() - arena.used() > arena.used() / 4 {
             turns += 1;
             assert!(turns <= SHARDS, "{arena:?}");
-            arena.evacuate();
+            arena.evacuate(1);
             for (seed, block) in &mut blocks {
                 if block.is_evacuating() {
                     *block = filled(&arena, *seed, 2000);
@@ -472,20 +498,47 @@ mod tests {
         }
         assert!(blocks.iter().all(|(seed, block)| **block == *content(*seed, 2000)));
         drop(blocks);
-        (0..SHARDS).for_each(|_| arena.evacuate());
+        (0..SHARDS).for_each(|_| arena.evacuate(1));
         assert_eq!((arena.used(), arena.taken()), (0, 0));
         // It can be used again.
         assert_eq!(*filled(&arena, 1, 2000), *content(1, 2000));
     }
 
     #[test]
+    fn shards_that_are_nearly_empty_are_evacuated_first() {
+        let arena = Arena::with_shards(64 << 10, [1000, 5000], 2);
+        let sizes: Vec<_> = (0..600).map(|number| [100, 2000, 7000][number % 3]).collect();
+        let mut blocks: Vec<_> = (0..).zip(&sizes).map(|(seed, bytes)| filled(&arena, seed, *bytes)).collect();
+        // All but two of the long ones go, and one of three of the others.
+        let mut number = 0;
+        blocks.retain(|block| {
+            number += 1;
+            if block.len() == 7000 { number < 10 } else { number % 3 != 0 }
+        });
+        let (taken, used) = (arena.taken(), arena.used());
+        arena.evacuate(taken / 8);
+        let moves = |block: &Block| block.is_evacuating().then_some(block.len());
+        let moved: Vec<_> = blocks.iter().filter_map(moves).collect();
+        assert!(moved.iter().all(|bytes| *bytes == 7000), "{moved:?}");
+        blocks.retain(|block| !block.is_evacuating());
+        assert!(taken - arena.taken() >= taken / 8 && used - arena.used() < 30_000, "{arena:?}");
+        // Not more than half of a class: there is room for new ones.
+        arena.evacuate(u64::MAX);
+        for bytes in [100, 2000, 7000] {
+            let before = arena.used();
+            let block = filled(&arena, 1, bytes);
+            assert!(arena.used() > before && !block.is_evacuating());
+        }
+    }
+
+    #[test]
     fn a_block_that_stays_keeps_the_memory_of_its_shard() {
         let arena = Arena::with_shards(64 << 10, ONE_CLASS, 1);
         let (block, other) = (filled(&arena, 1, 2000), filled(&arena, 2, 2000));
-        arena.evacuate();
+        arena.evacuate(1);
         // The only shard gives none, and another one is not begun.
         let third = filled(&arena, 3, 2000);
-        arena.evacuate();
+        arena.evacuate(1);
         assert!(block.is_evacuating() && other.is_evacuating() && !third.is_evacuating());
         assert_eq!(arena.taken(), 64 << 10);
         drop(other);
@@ -525,7 +578,7 @@ mod tests {
                 scope.spawn(move || {
                     for seed in first..first + 2000 {
                         if seed % 100 == 0 {
-                            arena.evacuate();
+                            arena.evacuate(1);
                         }
                         let block = filled(arena, seed, 1 + usize::try_from(seed % 4000).expect("small"));
                         let kept = block.clone();

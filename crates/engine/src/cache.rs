@@ -18,8 +18,7 @@
 //!   2023.)
 //! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept. When a cache shrinks, because
 //!   leaves that are cold take more of it, the rows that stay leave holes everywhere. If these are more than a tenth of
-//!   the bound, the hand evicts the leaves of one part of the arena, which goes back to the allocator, and of the next
-//!   one.
+//!   the bound, the hand evicts the leaves of its emptiest parts, which go back to the allocator.
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. When the
 //!   cache holds an eighth more than its bound, all that add to it wait for the hand, and commits for the round.
 //!
@@ -499,12 +498,12 @@ impl Cache {
             && self.reads() >= self.evacuates_from.load(Ordering::Relaxed)
     }
 
-    /// Evicts the leaves of one part of the arena after the other, until there are few holes. Stops at a part that
-    /// cannot go yet: a leaf is dirty, or a thread holds a row.
+    /// Evicts the leaves of the emptiest parts of the arena, until there are few holes. Stops at a part that cannot go
+    /// yet: a leaf is dirty, or a thread holds a row.
     fn evacuate(&self) {
         let (Some(arena), Some(core)) = (&self.arena, self.core.get().and_then(Weak::upgrade)) else { return };
         while self.hole_bytes() > self.bytes_max / HOLES_MAX_PART {
-            arena.evacuate();
+            arena.evacuate(self.hole_bytes().saturating_sub(self.bytes_max / HOLES_PART));
             let mut passed = 0;
             for entries in [&self.fresh, &self.clock] {
                 let count = lock(entries).entries.len();
