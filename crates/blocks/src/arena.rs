@@ -48,8 +48,8 @@ const LITTLE_PART: u64 = 4;
 const PART_MAX: usize = 8;
 /// Alignment of regions: that of a line, so that no other owner writes the first and the last one.
 const REGION_ALIGN: usize = 64;
-/// Alignment of regions that have as many bytes: that of a huge page. Blocks are looked at in any order, and an entry of
-/// the translation cache covers a huge page.
+/// Alignment of regions that have as many bytes: that of a huge page. Blocks are looked at in any order, and an entry
+/// of the translation cache covers a huge page.
 const HUGE_ALIGN: usize = 2 << 20;
 
 thread_local! {

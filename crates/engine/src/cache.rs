@@ -16,9 +16,10 @@
 //!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
 //!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
 //!   2023.)
-//! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept. When a cache shrinks, because
-//!   leaves that are cold take more of it, the rows that stay leave holes everywhere. If these are more than a tenth of
-//!   the bound, the hand evicts the leaves of its emptiest parts, which go back to the allocator.
+//! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept (`cache/holes.rs`). When a
+//!   cache shrinks, because leaves that are cold take more of it, the rows that stay leave holes everywhere. If these
+//!   are more than a tenth of the bound, the hand evicts the leaves of its emptiest parts, which go back to the
+//!   allocator.
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. When the
 //!   cache holds an eighth more than its bound, all that add to it wait for the hand, and commits for the round.
 //!
@@ -35,6 +36,8 @@
 //!
 //! Paper 4, Figure 4: hot pages in DRAM, the others on the medium.
 
+mod holes;
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -49,6 +52,8 @@ use crate::events;
 use crate::leaf::{EarlyPass, FewRows, Leaf, Look, UsedRows, charge_of};
 use crate::tree::{Bytes, Slot, Tree};
 
+pub use holes::arena;
+
 /// About how many bytes of DRAM a cold leaf takes, with its page and its place in a branch.
 pub const COLD_LEAF_BYTES: u64 = 280;
 /// So many looks at rows of a cold leaf that are not in DRAM, each soon after the one before it, load it.
@@ -61,35 +66,16 @@ const FRESH_PART: u64 = 10;
 const EARLY_MAX: usize = 1024;
 /// Such a part of the bound is for holes of the arena: a cache that is full has a few hundredths.
 const HOLES_PART: u64 = 32;
-/// A part of the arena is evacuated when holes are more than this part of the bound.
-const HOLES_MAX_PART: u64 = 10;
 /// The hand makes room for such a part of the rows at once, so that it moves seldom.
 const FREE_PART: u64 = 64;
 /// The entry that the hand passes after so many others is brought into the cache of the processor.
 const PREFETCHED: usize = 3;
-/// Holes are counted again after so many reads of leaves and rows.
-const HOLES_EACH: u64 = 64;
-/// The arena takes memory in so many parts of the bound.
-const REGIONS: u64 = 128;
-/// A block of less is a key, or short as most keys.
-const SHORT_BYTES: usize = 256;
-/// A block of more than such a part of a page has most rows of a leaf.
-const LONG_PART: usize = 3;
-/// A smaller cache has no arena: a few regions that are not full would be a large part of it.
-const ARENA_BYTES_MIN: u64 = 8 << 20;
 /// Such a part of the bound is for what the allocator takes beside what it is asked for: blocks that are free in pages
 /// which have others. `docs/engine.md` has a command that shows how much that is. WiredTiger has an option
 /// `cache_overhead` for it.
 const ALLOCATOR_PART: u64 = 16;
 /// The hand passes each leaf at most so often before it gives up: once for each use that is counted, and once more.
 const TURNS_MAX: usize = 5;
-
-/// Memory for the rows of a cache of `bytes_max`, for pages of `page_bytes`. `None`: that of the allocator will do.
-pub fn arena(bytes_max: u64, page_bytes: usize) -> Option<Arena> {
-    // Keys and short rows, rows that are read alone, and leaves with most of their rows.
-    let bounds = [SHORT_BYTES, page_bytes / LONG_PART];
-    (bytes_max >= ARENA_BYTES_MIN).then(|| Arena::new(to_usize(bytes_max / REGIONS), bounds))
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -240,13 +226,6 @@ impl Cache {
     /// Bytes of the loaded rows with the holes between them, and of all leaves.
     pub fn bytes(&self) -> u64 {
         self.row_bytes() + self.hole_bytes() + self.leaf_bytes()
-    }
-
-    /// Counts the bytes of the arena that no row has.
-    fn hole_bytes(&self) -> u64 {
-        let holes = self.arena.as_ref().map_or(0, |arena| arena.taken().saturating_sub(arena.used()));
-        self.holes.store(holes, Ordering::Relaxed);
-        holes
     }
 
     /// Bytes of the loaded rows.
@@ -462,13 +441,6 @@ impl Cache {
         self.loads() + self.row_reads()
     }
 
-    /// Now and then the holes are counted again.
-    fn note_read(&self) {
-        if self.reads().is_multiple_of(HOLES_EACH) {
-            self.hole_bytes();
-        }
-    }
-
     /// Moves the hand if the cache holds more than its bound. The caller holds no lock of a tree or a leaf. It may hold
     /// locks of rows, for which the hand does not wait.
     pub fn make_room(&self) {
@@ -490,56 +462,6 @@ impl Cache {
         // counted all of their bytes as bytes that cannot go.
         self.in_vain_to.store(0, Ordering::Relaxed);
         self.move_hand(&hand);
-    }
-
-    /// Whether holes are too many, and a part of the arena may be evacuated.
-    fn has_to_evacuate(&self) -> bool {
-        self.holes.load(Ordering::Relaxed) > self.bytes_max / HOLES_MAX_PART
-            && self.reads() >= self.evacuates_from.load(Ordering::Relaxed)
-    }
-
-    /// Evicts the leaves of the emptiest parts of the arena, until there are few holes. Stops at a part that cannot go
-    /// yet: a leaf is dirty, or a thread holds a row.
-    fn evacuate(&self) {
-        let (Some(arena), Some(core)) = (&self.arena, self.core.get().and_then(Weak::upgrade)) else { return };
-        while self.hole_bytes() > self.bytes_max / HOLES_MAX_PART {
-            arena.evacuate(self.hole_bytes().saturating_sub(self.bytes_max / HOLES_PART));
-            let mut passed = 0;
-            for entries in [&self.fresh, &self.clock] {
-                let count = lock(entries).entries.len();
-                passed += count;
-                for _ in 0..count {
-                    let Some(entry) = lock(entries).pop() else { break };
-                    self.pass_by(&core, entry, entries);
-                }
-            }
-            if arena.is_evacuating() {
-                self.evacuates_from.store(self.reads() + to_u64(passed / 8), Ordering::Relaxed);
-                return;
-            }
-        }
-    }
-
-    /// Evicts a leaf or a row that has to move, and leaves others as they are.
-    fn pass_by(&self, core: &Core, entry: Entry, entries: &Mutex<Queue>) {
-        if let Some((row, _)) = &entry.row {
-            let has_to_go = row.upgrade().is_none_or(|slot| slot.is_evacuating());
-            if !has_to_go || self.pass_row(&entry, row, true) {
-                lock(entries).push(entry);
-            }
-            return;
-        }
-        let has_to_go = |leaf: &Arc<Leaf>| leaf.is_evacuating() && !leaf.is_ended();
-        if let (Some(tree), Some(leaf)) = (entry.tree.upgrade(), entry.leaf.upgrade())
-            && has_to_go(&leaf)
-            && !tree.is_kept()
-            && tree.evict(core, &leaf, &[])
-        {
-            self.evictions.fetch_add(1, Ordering::Relaxed);
-            self.on_clock.fetch_sub(1, Ordering::Relaxed);
-        } else {
-            lock(&self.clock).push(entry);
-        }
     }
 
     fn move_hand(&self, _hand: &MutexGuard<'_, ()>) {
@@ -676,6 +598,7 @@ impl Cache {
 mod tests {
     use lodestone_pmem::{DomainChoice, PoolOptions};
 
+    use super::holes::{ARENA_BYTES_MIN, HOLES_MAX_PART};
     use super::*;
     use crate::{Database, DatabaseOptions, Result, Schema, Type, row};
 

@@ -238,8 +238,8 @@ fn advise<T>(place: &[T], advice: Advice) {
     if whole < HUGE {
         return;
     }
-    // SAFETY: the range is inside `place`, which is borrowed. Such an advice changes how its pages are backed, not their
-    // content.
+    // SAFETY: the range is inside `place`, which is borrowed. Such an advice changes how its pages are backed, not
+    // their content.
     let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, advice) };
 }
 

@@ -20,13 +20,13 @@ use Role::{Product, Proof};
 /// The crates, from the ground up.
 const LAYERS: [(&str, Role); 39] = [
     ("width", Product),
-    ("blocks", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
     ("stm-derive", Product),
     ("report", Proof),
     ("workload", Proof),
     ("pmem", Product),
+    ("blocks", Product),
     ("crash", Proof),
     ("media", Proof),
     ("numa", Product),

@@ -67,8 +67,8 @@ struct Row {
     tag: u32,
 }
 
-/// Tells most keys from each other: so a look for a row does not wait for the keys of the others, which are elsewhere in
-/// DRAM.
+/// Tells most keys from each other: so a look for a row does not wait for the keys of the others, which are elsewhere
+/// in DRAM.
 fn tag_of(key: &[u8]) -> u32 {
     crc32c::crc32c(key)
 }

@@ -1,10 +1,11 @@
 //! The figures of `lodestone bench ycsb --cache`: how often the cache was hit, and the most that hits and the medium
 //! allow.
 //!
-//! After the run the same threads measure more rates in turn, in the same process and on the same file: reads of records
-//! that are in the cache, and reads of a page at random places of the file. The median of each counts. An operation costs a hit and, as
-//! often as the run missed, a read of a page. So a cache of this size with these hits, which reads pages, would not be
-//! faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row of it.
+//! After the run the same threads measure more rates in turn, in the same process and on the same file: reads of
+//! records that are in the cache, and reads of a page at random places of the file. The median of each counts. An
+//! operation costs a hit and, as often as the run missed, a read of a page. So a cache of this size with these hits,
+//! which reads pages, would not be faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row
+//! of it.
 //!
 //! These hits are the choices of the run that are in the cache after it, in the order in which the run makes them: a
 //! cache of tens of megabytes is in DRAM, and a hit waits for it. The rate of a few records, which the caches of the
@@ -26,8 +27,8 @@ use lodestone_workload::random::Random;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::ycsb::Spec;
 
-/// How often each rate is measured, in turn with the others: the median counts, since a processor that others use too is
-/// not always as fast.
+/// How often each rate is measured, in turn with the others: the median counts, since a processor that others use too
+/// is not always as fast.
 const TURNS: usize = 7;
 /// How long that is each time.
 const TIME: Duration = Duration::from_millis(300);
