@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
                 match engine {
                     Name::Redb => on(arguments, &spec, &redb::Redb::create(folder.path(), arguments.durability)?)?,
                     Name::Lmdb => {
-                        let engine = lmdb::Lmdb::create(folder.path(), arguments.durability, MAP_BYTES_MAX)?;
+                        let engine = lmdb::Lmdb::create(folder.path(), arguments.durability, MAP_BYTES_MAX, false)?;
                         on(arguments, &spec, &engine)?;
                     }
                 }

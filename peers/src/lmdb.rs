@@ -27,16 +27,18 @@ pub(crate) struct Lmdb {
 }
 
 impl Lmdb {
-    /// Creates a map in `folder` that may grow to `map_bytes`.
-    pub(crate) fn create(folder: &Path, durability: Durability, map_bytes: usize) -> Result<Self> {
+    /// Creates a map in `folder`, or opens the one there, that may grow to `map_bytes`. With `is_bounded` it is larger
+    /// than the memory for it: the kernel is asked not to read ahead, as the documentation of LMDB advises for that.
+    pub(crate) fn create(folder: &Path, durability: Durability, map_bytes: usize, is_bounded: bool) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(map_bytes).max_readers(1_024);
-        if durability == Durability::Process {
-            #[expect(unsafe_code, reason = "heed asks for care with these flags")]
-            // SAFETY: only a throw-away file loses crash safety, and no other code writes to the mapping.
-            unsafe {
-                options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP);
-            }
+        let fast =
+            if durability == Durability::Process { EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP } else { EnvFlags::empty() };
+        let flags = if is_bounded { fast | EnvFlags::NO_READ_AHEAD } else { fast };
+        #[expect(unsafe_code, reason = "heed asks for care with these flags")]
+        // SAFETY: only a throw-away file loses crash safety, and no other code writes to the mapping.
+        unsafe {
+            options.flags(flags);
         }
         #[expect(unsafe_code, reason = "heed maps a file that others could change")]
         // SAFETY: the folder is fresh and ours; it is opened once.

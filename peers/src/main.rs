@@ -153,7 +153,7 @@ mod tests {
     fn lmdb_keeps_to_the_contract() {
         for durability in [Durability::Sync, Durability::Process] {
             let folder = tempfile::tempdir().unwrap();
-            let engine = lmdb::Lmdb::create(folder.path(), durability, 1 << 28).unwrap();
+            let engine = lmdb::Lmdb::create(folder.path(), durability, 1 << 28, false).unwrap();
             check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: false }).unwrap();
         }
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_load_loses_no_row() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        loads_all(&lmdb::Lmdb::create(folders[0].path(), Durability::Process, 1 << 28).unwrap());
+        loads_all(&lmdb::Lmdb::create(folders[0].path(), Durability::Process, 1 << 28, false).unwrap());
         loads_all(&sqlite::records::SqliteRecords::create(folders[1].path(), Durability::Process).unwrap());
     }
 

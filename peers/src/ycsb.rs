@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     verify: bool,
     /// lodestone, rocksdb: bytes of the cache of rows or blocks. Without it all rows of lodestone are in memory, and
     /// rocksdb has 1 GiB. The others have no such bound: limit the memory of the process, with its part of the page
-    /// cache.
+    /// cache. lmdb does not read ahead then.
     #[arg(long, value_name = "BYTES")]
     cache: Option<u64>,
     /// lodestone: bytes of a page, a power of two, 8,192 without it.
@@ -156,13 +156,7 @@ impl Arguments {
         folder.with_context(|| format!("cannot make a folder in {}", self.folder.display()))
     }
 
-    fn measure_in(
-        &self,
-        place: &Path,
-        engine: EngineName,
-        durability: Durability,
-        spec: &Spec,
-    ) -> Result<BenchResult> {
+    fn measure_in(&self, place: &Path, engine: EngineName, durability: Durability, spec: &Spec) -> Result<BenchResult> {
         let sync_latency = SyncLatency::measure(place, SYNC_SAMPLES, SYNC_TIME)?;
         match engine {
             EngineName::Lodestone => {
@@ -176,7 +170,8 @@ impl Arguments {
                 self.bench(&rocksdb::RocksDb::create(place, durability, spec.threads, tuning)?, spec, &sync_latency)
             }
             EngineName::Lmdb => {
-                self.bench(&lmdb::Lmdb::create(place, durability, map_bytes(spec))?, spec, &sync_latency)
+                let lmdb = lmdb::Lmdb::create(place, durability, map_bytes(spec), self.cache.is_some())?;
+                self.bench(&lmdb, spec, &sync_latency)
             }
             EngineName::Sqlite => self.bench(&SqliteRecords::create(place, durability)?, spec, &sync_latency),
             EngineName::Redb => self.bench(&redb::Redb::create(place, durability)?, spec, &sync_latency),

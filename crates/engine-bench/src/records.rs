@@ -42,6 +42,14 @@ impl DatabaseRecords {
         Ok(Self { database, table })
     }
 
+    /// Whether a read of the record with this key would read nothing from the pool now.
+    ///
+    /// # Errors
+    /// Those of the table.
+    pub fn is_in_memory(&self, key: &[u8]) -> Result<bool> {
+        self.table.is_in_memory(&row![key]).map_err(EngineError::new)
+    }
+
     /// The database.
     #[must_use]
     pub fn database(&self) -> &Database {

@@ -117,6 +117,31 @@ impl Table {
         payload.map(|payload| self.decode(&moment, &key, &payload)).transpose()
     }
 
+    /// Whether a look at the row with this key would read nothing from the pool now: for figures of a cache with a
+    /// bound. Values in pieces are not looked at, and a row that does not exist counts as its neighbors do. The answer is
+    /// not a use of the row, and other threads may change it at once.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let shops = db.create_table(&Schema::new("shops").column("id", Type::U64).key(["id"]))?;
+    /// db.update(|tx| shops.insert(tx, &row![1_u64]))?;
+    /// assert!(shops.is_in_memory(&row![1_u64])?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] and [`Error::WrongLength`] for a key of other columns.
+    pub fn is_in_memory(&self, key: &[Value]) -> Result<bool> {
+        Ok(self.tree.is_in_memory(&self.schema().key_bytes(&self.definition.layout, key, false)?))
+    }
+
     /// The values of `columns` in the row with this key, in that order.
     ///
     /// A serializable transaction does not conflict with others that change only other columns of the row. Use it where

@@ -392,6 +392,11 @@ impl Tree {
         }
     }
 
+    /// Whether a look for the row with `key` reads nothing of the medium now. It is no use of the row.
+    pub fn is_in_memory(&self, key: &[u8]) -> bool {
+        self.root.load().leaf_of(key).is_in_memory(key)
+    }
+
     /// The leaf that may hold `key`, locked for `with`. It is loaded, unless nothing of it was ever used.
     fn with_leaf<R>(&self, key: &[u8], with: impl FnOnce(LockedLeaf<'_>) -> R) -> R {
         let mut turn = 0;

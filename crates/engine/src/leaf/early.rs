@@ -169,6 +169,12 @@ impl Leaf {
         Some(slot)
     }
 
+    /// Whether the row with `key` is in DRAM, or all rows are.
+    pub fn is_in_memory(&self, key: &[u8]) -> bool {
+        let early = lock(&self.early);
+        self.is_loaded() || early.find(key).is_some()
+    }
+
     /// The row with `key` of a leaf that is not loaded. If it is not in DRAM, `read` reads it from the image, and says
     /// how many bytes it counts for the cache: from now on it is kept. `None`: the leaf is loaded, or `read` finds no
     /// such row in the image.

@@ -39,9 +39,7 @@ const READ_BYTES_MAX: u64 = 8 << 10;
 const FEW_RECORDS: usize = 64;
 /// Choices of the run, of which those that are hits are read in turn. So many that few are read twice while a rate is
 /// measured: the caches of the processor have no more of them than in the run.
-const CHOICES: usize = 1 << 18;
-/// Looks at each of them. The last ones find what the first ones left in the cache.
-const LOOKS: usize = 4;
+const CHOICES: usize = 1 << 20;
 
 /// Counts of the cache at the begin of the run.
 pub struct CacheWatch<'d> {
@@ -70,7 +68,7 @@ impl<'d> CacheWatch<'d> {
         let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
         let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
-        let keys = self.keys_in_cache(records, spec)?;
+        let keys = Self::keys_in_cache(records, spec)?;
         let few_keys = few(&keys);
         let mut turns = [const { Vec::new() }; 3];
         for turn in 0..TURNS {
@@ -100,27 +98,17 @@ impl<'d> CacheWatch<'d> {
     }
 
     /// Of the keys that the run chooses, each as often as it does, those whose records are in the cache.
-    fn keys_in_cache(&self, records: &DatabaseRecords, spec: &Spec) -> Result<Vec<Vec<u8>>> {
+    fn keys_in_cache(records: &DatabaseRecords, spec: &Spec) -> Result<Vec<Vec<u8>>> {
         let codec = spec.codec()?;
         let mut random = Random::for_stream(spec.seed, u64::MAX / 2);
         let mut chooser = KeyChooser::new(spec.distribution, spec.records, spec.capacity())?;
-        let mut keys: Vec<_> = (0..CHOICES).map(|_| codec.encode(chooser.choose(&mut random, spec.records))).collect();
-        let (mut session, mut value) = (records.session()?, Vec::new());
-        let misses = || {
-            let stats = self.database.stats();
-            stats.cache_loads + stats.cache_row_reads
-        };
-        // A look may load a leaf, and that sends others away. Those that stay are found by looking again.
-        for _ in 0..LOOKS {
-            let (mut hits, mut before) = (Vec::with_capacity(keys.len()), misses());
-            for key in keys {
-                session.read(&key, &mut value)?;
-                let now = misses();
-                if std::mem::replace(&mut before, now) == now {
-                    hits.push(key);
-                }
+        let mut keys = Vec::new();
+        for _ in 0..CHOICES {
+            let key = codec.encode(chooser.choose(&mut random, spec.records));
+            // A read of those that are not there would send others away.
+            if records.is_in_memory(&key)? {
+                keys.push(key);
             }
-            keys = hits;
         }
         anyhow::ensure!(!keys.is_empty(), "no record is in the cache");
         Ok(keys)
