@@ -9,9 +9,9 @@
 //! would leave rests where no other fits.
 //!
 //! Regions stay as long as their shard has a block: a cache that is full uses them again. When a cache shrinks, each
-//! region has some blocks that are left, and holes between them. [`Arena::evacuate`] chooses a shard that gives no
-//! memory from then on. Its owner drops the blocks that [have to move](Block::is_evacuating). With the last one, all
-//! regions of the shard go back to the allocator.
+//! region has some blocks that are left, and holes between them. [`Arena::evacuate`] chooses shards that give no memory
+//! from then on. Their owner drops the blocks that [have to move](Block::is_evacuating). With the last one, all regions
+//! of a shard go back to the allocator.
 
 #![expect(unsafe_code, reason = "memory of regions, and the list of what is free in them")]
 
@@ -141,7 +141,7 @@ impl Arena {
     /// An empty arena, which takes memory in regions of `region_bytes`: from 16 KiB to 16 MiB; others are taken as the
     /// nearer end. Blocks are in one region only if their sizes have the same number of `bounds` up to them.
     ///
-    /// Small regions take less at once, and leave more at their ends. A 64th of what the cache may hold is a good size.
+    /// Small regions take less at once, and leave more at their ends. A 128th of what the cache may hold is a good size.
     /// Good bounds are between the sizes that most blocks have.
     #[must_use]
     pub fn new(region_bytes: usize, bounds: [usize; 2]) -> Self {
@@ -227,8 +227,8 @@ impl Arena {
     /// memory from now on, and their blocks say that they [have to move](Block::is_evacuating). When the last block of
     /// one is gone, its memory goes back to the allocator.
     ///
-    /// Does nothing while a shard is evacuated, and if none has free memory. Blocks that stay are no harm, but keep the
-    /// memory of their shard.
+    /// Does nothing while a shard is evacuated, and if none has free memory. Blocks that stay keep the memory of their
+    /// shard, which no other block can use before [`end_evacuation`](Self::end_evacuation).
     ///
     /// ```
     /// use lodestone_blocks::Arena;
@@ -273,6 +273,14 @@ impl Arena {
                 shard.is_evacuating.store(true, Ordering::Relaxed);
                 shard.end_if_empty(&mut list);
             }
+        }
+    }
+
+    /// Ends what [`evacuate`](Self::evacuate) began: shards with blocks that have not moved give memory again.
+    pub fn end_evacuation(&self) {
+        for shard in &self.0.shards {
+            let _free = shard.lock();
+            shard.is_evacuating.store(false, Ordering::Relaxed);
         }
     }
 
@@ -540,6 +548,17 @@ mod tests {
         drop(block);
         assert_eq!((arena.taken(), arena.is_evacuating()), (0, false));
         assert!(arena.0.shards[0].lock().regions.is_empty());
+        // A shard whose blocks stay for ever can be used again.
+        let (block, other) = (filled(&arena, 1, 2000), filled(&arena, 2, 2000));
+        arena.evacuate(1);
+        drop(other);
+        arena.end_evacuation();
+        let used = arena.used();
+        let third = filled(&arena, 3, 2000);
+        assert!(arena.used() > used && !block.is_evacuating() && !third.is_evacuating());
+        assert_eq!(arena.taken(), 64 << 10);
+        drop((block, third));
+        assert_eq!((arena.used(), arena.taken()), (0, 64 << 10));
     }
 
     #[test]

@@ -56,6 +56,8 @@ impl Cache {
     /// yet: a leaf is dirty, or a thread holds a row.
     pub(super) fn evacuate(&self) {
         let (Some(arena), Some(core)) = (&self.arena, self.core.get().and_then(Weak::upgrade)) else { return };
+        // Parts that could not go the last time may be used again: the rows that kept them may stay for ever.
+        arena.end_evacuation();
         while self.hole_bytes() > self.bytes_max / HOLES_MAX_PART {
             arena.evacuate(self.hole_bytes().saturating_sub(self.bytes_max / HOLES_PART));
             let mut passed = 0;
