@@ -141,8 +141,8 @@ impl Arena {
     /// An empty arena, which takes memory in regions of `region_bytes`: from 16 KiB to 16 MiB; others are taken as the
     /// nearer end. Blocks are in one region only if their sizes have the same number of `bounds` up to them.
     ///
-    /// Small regions take less at once, and leave more at their ends. A 128th of what the cache may hold is a good size.
-    /// Good bounds are between the sizes that most blocks have.
+    /// Small regions take less at once, and leave more at their ends. A 128th of what the cache may hold is a good
+    /// size. Good bounds are between the sizes that most blocks have.
     #[must_use]
     pub fn new(region_bytes: usize, bounds: [usize; 2]) -> Self {
         Self::with_shards(region_bytes, bounds, SHARDS)

@@ -118,8 +118,8 @@ impl Table {
     }
 
     /// Whether a look at the row with this key would read nothing from the pool now: for figures of a cache with a
-    /// bound. Values in pieces are not looked at, and a row that does not exist counts as its neighbors do. The answer is
-    /// not a use of the row, and other threads may change it at once.
+    /// bound. Values in pieces are not looked at, and a row that does not exist counts as its neighbors do. The answer
+    /// is not a use of the row, and other threads may change it at once.
     ///
     /// ```
     /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
