@@ -627,7 +627,7 @@ mod tests {
         let core = db.core();
         let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
         let arena = arena.expect("an arena");
-        let mut looks = Vec::new();
+        let (mut looks, mut rows_sum) = (Vec::new(), 0);
         for turn in 0..40_000_u64 {
             // Some keys are asked for often, and others seldom.
             let key = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (ROWS >> (turn % 3));
@@ -635,6 +635,7 @@ mod tests {
             assert_eq!(row.map(|row| row[1].clone()), Some(vec![7_u8; 2000].into()));
             if turn >= 20_000 && turn % 500 == 0 {
                 looks.push(cache.bytes());
+                rows_sum += cache.row_bytes();
             }
         }
         let (taken, used, rows) = (arena.taken(), arena.used(), cache.row_bytes());
@@ -642,6 +643,12 @@ mod tests {
         // A part of the arena whose last row is dirty has holes as well.
         assert!(taken - used < bound / 8 + bound / 16, "{taken} bytes for {used}");
         assert_eq!(cache.bytes(), rows + (taken - used) + cache.leaf_bytes());
+        // Holes take no room from the rows: rows that went for them would leave more. Only seldom a part is evacuated.
+        let rows_max = cache.row_bytes_max();
+        cache.holes.store(bound / 8, Ordering::Relaxed);
+        assert_eq!(cache.row_bytes_max(), rows_max);
+        let mean = rows_sum / to_u64(looks.len());
+        assert!(mean > rows_max * 15 / 16, "{mean} bytes of rows of {rows_max}");
         // Something is left for the allocator. Holes come after the hand has counted them, so single looks see more.
         let (max, mean) = (bound - bound / 16 + bound / 64, looks.iter().sum::<u64>() / to_u64(looks.len()));
         assert!(mean <= max, "{mean} bytes of {max}: {looks:?}");
@@ -741,6 +748,8 @@ mod tests {
         for_each_leaf(core, |_, leaf| cold += u32::from(leaf.charged() > 0 && !leaf.is_loaded()));
         assert_eq!(cold, 10, "leaves with rows that stay");
         let (loads, rows) = (cache.loads(), cache.row_reads());
+        assert!(hot().all(|key| table.is_in_memory(&row![key]).is_ok_and(|is_there| is_there)));
+        assert!(!table.is_in_memory(&row![1_u64])?, "its leaf is cold, and a look was not asked for");
         for key in hot() {
             assert_eq!(read(key)?[1].as_bytes(), Some(&vec![key.to_le_bytes()[0]; 1000][..]));
         }

@@ -7,12 +7,14 @@ use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_width::{to_u64, to_usize};
 
-use super::{Cache, Entry, HOLES_PART, Queue};
+use super::{Cache, Entry, Queue};
 use crate::core::Core;
 use crate::leaf::Leaf;
 
 /// A part of the arena is evacuated when holes are more than this part of the bound.
 pub(super) const HOLES_MAX_PART: u64 = 10;
+/// Then so many are left: for fewer, parts would be evacuated that are nearly full.
+const HOLES_LEFT_PART: u64 = 16;
 /// Holes are counted again after so many reads of leaves and rows.
 const HOLES_EACH: u64 = 64;
 /// The arena takes memory in so many parts of the bound.
@@ -59,7 +61,7 @@ impl Cache {
         // Parts that could not go the last time may be used again: the rows that kept them may stay for ever.
         arena.end_evacuation();
         while self.hole_bytes() > self.bytes_max / HOLES_MAX_PART {
-            arena.evacuate(self.hole_bytes().saturating_sub(self.bytes_max / HOLES_PART));
+            arena.evacuate(self.hole_bytes().saturating_sub(self.bytes_max / HOLES_LEFT_PART));
             let mut passed = 0;
             for entries in [&self.fresh, &self.clock] {
                 let count = lock(entries).entries.len();
