@@ -509,13 +509,13 @@ mod tests {
     #[test]
     fn shards_that_are_nearly_empty_are_evacuated_first() {
         let arena = Arena::with_shards(64 << 10, [1000, 5000], 2);
-        let sizes: Vec<_> = (0..600).map(|number| [100, 2000, 7000][number % 3]).collect();
+        let sizes: Vec<_> = (0..600).map(|number| [100, 2000, 2000, 2000, 2000, 7000][number % 6]).collect();
         let mut blocks: Vec<_> = (0..).zip(&sizes).map(|(seed, bytes)| filled(&arena, seed, *bytes)).collect();
-        // All but two of the long ones go, and one of three of the others.
+        // All but three of the long ones go, and half of the others.
         let mut number = 0;
         blocks.retain(|block| {
             number += 1;
-            if block.len() == 7000 { number < 10 } else { number % 3 != 0 }
+            if block.len() == 7000 { number <= 18 } else { number % 2 != 0 }
         });
         let (taken, used) = (arena.taken(), arena.used());
         arena.evacuate(taken / 8);
