@@ -277,6 +277,17 @@ impl Arena {
     }
 
     /// Ends what [`evacuate`](Self::evacuate) began: shards with blocks that have not moved give memory again.
+    ///
+    /// ```
+    /// use lodestone_blocks::Arena;
+    ///
+    /// let arena = Arena::new(16 << 10, [256, 4096]);
+    /// let block = arena.block(&[0; 1000]);
+    /// arena.evacuate(1);
+    /// assert!(block.is_evacuating());
+    /// arena.end_evacuation();
+    /// assert!(!block.is_evacuating() && arena.taken() > 0);
+    /// ```
     pub fn end_evacuation(&self) {
         for shard in &self.0.shards {
             let _free = shard.lock();

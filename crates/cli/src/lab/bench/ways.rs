@@ -185,7 +185,8 @@ pub fn median_of(runs: &[BenchResult]) -> BenchResult {
     serde_json::from_value(Value::Object(medians)).unwrap_or_default()
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+/// The median of figures; not a number if there are none.
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     match figures.len() {

@@ -27,6 +27,8 @@ use lodestone_workload::random::Random;
 use lodestone_workload::result::BenchResult;
 use lodestone_workload::ycsb::Spec;
 
+use super::ways::median;
+
 /// How often each rate is measured, in turn with the others: the median counts, since a processor that others use too
 /// is not always as fast.
 const TURNS: usize = 7;
@@ -113,11 +115,6 @@ impl<'d> CacheWatch<'d> {
         anyhow::ensure!(!keys.is_empty(), "no record is in the cache");
         Ok(keys)
     }
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }
 
 /// Reads per second of these keys in turn, of all threads together. Each thread, and each turn, begins at another one.
