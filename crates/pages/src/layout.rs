@@ -174,7 +174,7 @@ impl Places {
         [0, self.block_bytes()].map(|offset| self.directory.plus(HEAD_BYTES + offset))
     }
 
-    fn table_bytes(&self) -> u64 {
+    pub fn table_bytes(&self) -> u64 {
         (u64::from(self.options.extent_pages) * ENTRY_BYTES).next_multiple_of(GRAIN)
     }
 

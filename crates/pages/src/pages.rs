@@ -1,6 +1,7 @@
 //! The page store: opening it, and the states of its pages.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
@@ -94,6 +95,16 @@ pub struct Pages {
     pub(crate) written_bytes: BytesByPart,
     /// Pages that a kept checkpoint has, whose heads alone are right.
     pub(crate) summaries_damaged: Vec<u32>,
+    random: RandomReads,
+}
+
+/// The extents that the kernel knows to be read at random.
+#[derive(Debug, Default)]
+struct RandomReads {
+    /// The bytes of the last one, by part.
+    last: BTreeMap<u16, Range<u64>>,
+    /// How many runs of them there are.
+    runs: usize,
 }
 
 impl Pages {
@@ -154,6 +165,7 @@ impl Pages {
             expected: 0,
             written_bytes: BytesByPart::default(),
             summaries_damaged: Vec::new(),
+            random: RandomReads::default(),
         };
         if pages.newest().is_none() {
             return Err(damage(heap, "checkpoint", places.blocks()[0], "neither of the two blocks is whole"));
@@ -211,6 +223,7 @@ impl Pages {
             if next.is_null() {
                 return Ok(());
             }
+            self.expect_reads_of(next);
             let bad = |finding: &str| Err(self.damage("extent of pages", next, finding));
             if !next.offset().is_multiple_of(64) || !memory.contains(next, self.places.extent_bytes()) {
                 return bad("a link to it leads nowhere");
@@ -227,6 +240,26 @@ impl Pages {
             self.extents.push(next);
             node = next;
         }
+    }
+
+    /// Through the memory only the page table of the extent at `at` is read, and few bytes of the pages at a time.
+    fn expect_reads_of(&mut self, at: PmAddr) {
+        /// Extents are one run if they are not further apart.
+        const GAP_MAX: u64 = 64 << 10;
+        /// The kernel notes each run, and has room for some ten thousand of them in a process.
+        const RUNS_MAX: usize = 1000;
+        let (memory, bytes) = (self.heap.memory(), self.places.extent_bytes());
+        let (mut begin, mut end) = (at.offset(), at.offset() + bytes);
+        let last = self.random.last.get(&at.part()).cloned();
+        match last.filter(|last| begin <= last.end + GAP_MAX && last.start <= end + GAP_MAX) {
+            Some(last) => (begin, end) = (begin.min(last.end), end.max(last.start)),
+            None => self.random.runs += 1,
+        }
+        if self.random.runs <= RUNS_MAX {
+            memory.expect_random_reads(PmAddr::new(at.part(), begin), end - begin);
+            self.random.last.insert(at.part(), at.offset()..at.offset() + bytes);
+        }
+        memory.read_ahead(at, HEAD_BYTES + self.places.table_bytes());
     }
 
     /// The extent after `node`.
@@ -458,6 +491,7 @@ impl Pages {
             action.set(link, checked::encode_addr(link, at));
         }
         action.commit()?;
+        self.expect_reads_of(at);
         self.extents.push(at);
         let pages = self.spans.len() + to_usize(self.places.options.extent_pages);
         self.spans.resize(pages, Span::default());
@@ -597,6 +631,7 @@ impl Pages {
             has_tails: self.line.version != VERSION_WITHOUT_TAILS,
             far: None,
             arena: None,
+            is_around_cache: false,
         }
     }
 

@@ -39,6 +39,15 @@ pub(crate) enum Backing {
     SyncProbe,
 }
 
+/// How bytes of a file are read: see [`Mapping::advise_reads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Here and there: the kernel reads no others with them.
+    AtRandom,
+    /// All of them, soon: the kernel reads them together, and the caller does not wait.
+    Soon,
+}
+
 /// A mapped part.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -176,6 +185,22 @@ impl Mapping {
             let _ =
                 unsafe { madvise(self.at(start, end - start).cast(), to_usize(end - start), Advice::LinuxDontNeed) };
         }
+    }
+
+    /// Of a mapping over the page cache of a file: tells the kernel how the pages with the bytes of a range are read.
+    /// Content does not change.
+    pub(crate) fn advise_reads(&self, offset: u64, len: u64, advice: Reads) {
+        let (start, end) = (offset / PAGE * PAGE, (offset + len).next_multiple_of(PAGE).min(self.len()));
+        if !matches!(self.backing, Backing::Private | Backing::Shared) || start >= end {
+            return;
+        }
+        let advice = match advice {
+            Reads::AtRandom => Advice::Random,
+            Reads::Soon => Advice::WillNeed,
+        };
+        // SAFETY: `at` finds the range mapped, and the two advices change when its pages are read from the file, not
+        // their content. A kernel that refuses reads them as before.
+        let _ = unsafe { madvise(self.at(start, end - start).cast(), to_usize(end - start), advice) };
     }
 
     /// Whether the pages are private copies over a file.

@@ -31,7 +31,7 @@ use crate::counters;
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
 use crate::gate::Gate;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Reads};
 use crate::tracer::Site;
 use crate::view::View;
 use crate::watch::Watch;
@@ -370,6 +370,37 @@ impl Memory {
             for line in 0..len.div_ceil(LINE_BYTES) {
                 cpu::prefetch(pointer.wrapping_add(to_usize(line * LINE_BYTES)));
             }
+        }
+    }
+
+    /// Tells the kernel that of the `len` bytes at `at` few are read through the memory, here and there. Where the
+    /// memory is the page cache of a file, the kernel does not read the bytes around them any more: in a process with
+    /// less memory than the file has bytes these would only push others out. A hint without effect on any value.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// Memory::anonymous(1 << 20)?.expect_random_reads(PmAddr::new(0, 4096), 1 << 16);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    pub fn expect_random_reads(&self, at: PmAddr, len: u64) {
+        self.advise_reads(at, len, Reads::AtRandom);
+    }
+
+    /// Tells the kernel that the `len` bytes at `at` will all be read soon: where they are in a file, it begins to read
+    /// them together. Returns at once. A hint without effect on any value.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// Memory::anonymous(1 << 20)?.read_ahead(PmAddr::new(0, 4096), 1 << 16);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    pub fn read_ahead(&self, at: PmAddr, len: u64) {
+        self.advise_reads(at, len, Reads::Soon);
+    }
+
+    fn advise_reads(&self, at: PmAddr, len: u64, reads: Reads) {
+        if self.contains(at, len) && !self.is_hooked() {
+            self.inner.parts[usize::from(at.part())].advise_reads(at.offset(), len, reads);
         }
     }
 

@@ -4,6 +4,7 @@
 mod common;
 
 mod model;
+mod random_reads;
 mod room;
 mod shares;
 mod summaries;
