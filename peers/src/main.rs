@@ -77,13 +77,13 @@ fn main() -> Result<()> {
     }
 }
 
-/// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run. Its rows are all in
-/// memory, or in a cache of so many bytes. `page_bytes`: not those of a default database.
+/// A Lodestone database in the domain of the durability, with room for `rows_bytes` and a run. `choose` changes the
+/// options of a default database.
 fn lodestone(
     folder: &Path,
     durability: Durability,
     rows_bytes: u64,
-    (cache, page_bytes): (Option<u64>, Option<u32>),
+    choose: impl FnOnce(&mut DatabaseOptions),
 ) -> Result<Database> {
     let domain = match durability {
         Durability::Sync => DomainChoice::Block,
@@ -91,8 +91,8 @@ fn lodestone(
     };
     let size_bytes = (3 << 30) + rows_bytes.next_multiple_of(1 << 20);
     let pool = PoolOptions { domain, size_bytes, journal_bytes: 256 << 20, ..PoolOptions::default() };
-    let mut options = DatabaseOptions { pool, cache_bytes: cache, ..DatabaseOptions::default() };
-    options.page_bytes = page_bytes.unwrap_or(options.page_bytes);
+    let mut options = DatabaseOptions { pool, ..DatabaseOptions::default() };
+    choose(&mut options);
     Ok(Database::open_with(folder.join("tables.pool"), &options)?)
 }
 
@@ -141,7 +141,7 @@ mod tests {
     fn rocksdb_keeps_to_the_contract() {
         for durability in [Durability::Sync, Durability::Process] {
             let folder = tempfile::tempdir().unwrap();
-            let tuning = rocksdb::Tuning { statistics: true, pipelined: false };
+            let tuning = rocksdb::Tuning { statistics: true, ..rocksdb::Tuning::default() };
             let engine = rocksdb::RocksDb::create(folder.path(), durability, 1, tuning).unwrap();
             check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: true }).unwrap();
             let syncs = engine.counters().syncs.unwrap();

@@ -100,7 +100,7 @@ fn one<L: Workload>(
     let place = folder.path();
     match name {
         Name::Lodestone => {
-            let database = crate::lodestone(place, durability, workload.rows() * 1_024, (None, None))?;
+            let database = crate::lodestone(place, durability, workload.rows() * 1_024, |_| {})?;
             measure(&DatabaseTables::open(database, L::TABLES)?, arguments, workload, threads, place)
         }
         Name::Sqlite => {

@@ -36,6 +36,8 @@ pub(crate) struct Tuning {
     pub(crate) statistics: bool,
     /// Bytes of the block cache, 1 GiB without it.
     pub(crate) cache: Option<u64>,
+    /// Reads of its files go around the page cache of the system.
+    pub(crate) direct_reads: bool,
 }
 
 /// An open database.
@@ -98,6 +100,7 @@ fn make_options(threads: usize, tuning: Tuning) -> *mut ffi::Options {
         ffi::rocksdb_options_increase_parallelism(options, jobs);
         ffi::rocksdb_options_set_compression(options, NO_COMPRESSION);
         ffi::rocksdb_options_set_recycle_log_file_num(options, RECYCLED_LOGS);
+        ffi::rocksdb_options_set_use_direct_reads(options, u8::from(tuning.direct_reads));
         ffi::rocksdb_options_set_enable_pipelined_write(options, u8::from(tuning.pipelined));
         if tuning.statistics {
             ffi::rocksdb_options_enable_statistics(options);

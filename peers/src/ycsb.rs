@@ -92,6 +92,9 @@ pub(crate) struct Arguments {
     /// cache. lmdb does not read ahead then.
     #[arg(long, value_name = "BYTES")]
     cache: Option<u64>,
+    /// lodestone, with `--cache`: read pages around the page cache of the system. rocksdb: the same of its files.
+    #[arg(long, requires = "cache")]
+    direct_reads: bool,
     /// lodestone: bytes of a page, a power of two, 8,192 without it.
     #[arg(long, value_name = "BYTES")]
     page_bytes: Option<u32>,
@@ -160,13 +163,15 @@ impl Arguments {
         let sync_latency = SyncLatency::measure(place, SYNC_SAMPLES, SYNC_TIME)?;
         match engine {
             EngineName::Lodestone => {
-                let database =
-                    crate::lodestone(place, durability, map_bytes(spec) as u64, (self.cache, self.page_bytes))?;
+                let database = crate::lodestone(place, durability, map_bytes(spec) as u64, |options| {
+                    (options.cache_bytes, options.direct_reads) = (self.cache, self.direct_reads);
+                    options.page_bytes = self.page_bytes.unwrap_or(options.page_bytes);
+                })?;
                 self.bench(&DatabaseRecords::open(database)?, spec, &sync_latency)
             }
             EngineName::Rocksdb => {
-                let Self { pipelined, statistics, cache, .. } = *self;
-                let tuning = rocksdb::Tuning { pipelined, statistics, cache };
+                let Self { pipelined, statistics, cache, direct_reads, .. } = *self;
+                let tuning = rocksdb::Tuning { pipelined, statistics, cache, direct_reads };
                 self.bench(&rocksdb::RocksDb::create(place, durability, spec.threads, tuning)?, spec, &sync_latency)
             }
             EngineName::Lmdb => {

@@ -95,6 +95,10 @@ pub struct DatabaseOptions {
     /// Whether the first looks at rows of a leaf that is not in DRAM read these rows alone, and not the whole leaf. It
     /// counts where `cache_bytes` is set. For comparison: a database of whole pages reads one for each row.
     pub row_reads: bool,
+    /// Whether pages are read from the device around the page cache of the system (`O_DIRECT`). It counts in the block
+    /// domain where `cache_bytes` is set, and fits a process that may have hardly more memory than these: the page
+    /// cache would only have copies of rows that the cache has. With more free memory it is a second cache.
+    pub direct_reads: bool,
     /// Whether the rows that were in the cache at the last close are read again after an open, until the cache is full.
     /// A thread does that beside transactions, for a fifth of the time. It counts where `cache_bytes` is set.
     pub warm_up: bool,
@@ -145,6 +149,7 @@ impl Default for DatabaseOptions {
             leaf_rows_max: 64,
             cache_bytes: None,
             row_reads: true,
+            direct_reads: false,
             warm_up: true,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,

@@ -138,7 +138,8 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions, phases: 
         None => pages.reader(),
     };
     let arena = options.cache_bytes.and_then(|bytes| cache::arena(bytes, pages.page_room()));
-    let source = Source::new(reader.into_arena(arena.clone()), cells.clone(), limit);
+    let reader = reader.into_arena(arena.clone()).around_cache(options.direct_reads && options.cache_bytes.is_some());
+    let source = Source::new(reader, cells.clone(), limit);
     let mut images = opener.read_pages()?;
     let warm = images.extract_if(.., |listed| listed.tree == WARM_TREE).map(|listed| (listed.image, listed.low));
     let warm = warm.collect();

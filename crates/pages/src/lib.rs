@@ -74,6 +74,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod batch;
+mod buffer;
 mod bytes;
 mod cell;
 mod checkpoint;

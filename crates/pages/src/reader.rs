@@ -12,6 +12,7 @@ use lodestone_txn::{Tick, Writer};
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::FromBytes;
 
+use crate::buffer::{Buffer, PageBuffer};
 use crate::cell::CellPlace;
 use crate::error::Result;
 use crate::image::{Found, Image, ImageBytes, find_cell};
@@ -21,14 +22,7 @@ use crate::tail::{self, Tail, TailWord, WORDS_BYTES};
 
 thread_local! {
     /// Bytes of a page that was read last: to allocate them and fill them with zeroes would cost as much as to read.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Makes the bytes so many at least.
-fn lengthen(bytes: &mut Vec<u8>, length: usize) {
-    if bytes.len() < length {
-        bytes.resize(length, 0);
-    }
+    static SCRATCH: RefCell<PageBuffer> = const { RefCell::new(PageBuffer::new()) };
 }
 
 /// Reads pages of other nodes for the calling thread, as I/O agents do (paper 4, section 2.1.3).
@@ -63,6 +57,8 @@ pub struct Reader {
     pub(crate) far: Option<Arc<dyn FarReads>>,
     /// Where the bytes that are read stay.
     pub(crate) arena: Option<Arena>,
+    /// Whether pages in a file are read around the page cache of the system.
+    pub(crate) is_around_cache: bool,
 }
 
 impl Reader {
@@ -77,6 +73,13 @@ impl Reader {
     #[must_use]
     pub fn into_arena(self, arena: Option<Arena>) -> Self {
         Self { arena, ..self }
+    }
+
+    /// Pages in a file are read around the page cache of the system: see
+    /// [`read_around_cache`](lodestone_pmem::Memory::read_around_cache).
+    #[must_use]
+    pub fn around_cache(self, is_around_cache: bool) -> Self {
+        Self { is_around_cache, ..self }
     }
 
     /// The memory of rows that are read. `None`: that of the allocator.
@@ -95,6 +98,7 @@ impl Reader {
     pub(crate) fn fetch(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
         match &self.far {
             Some(far) if far.read(at, bytes) => Ok(()),
+            _ if self.is_around_cache => Ok(self.heap.memory().read_around_cache(at, bytes)?),
             _ => Ok(self.heap.memory().read_directly(at, bytes)?),
         }
     }
@@ -128,10 +132,10 @@ impl Reader {
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) names the page.
     pub fn read_with_torn(&self, image: &Image) -> Result<Found> {
-        SCRATCH.with(|page_bytes| self.read_pages(image, &mut page_bytes.borrow_mut()))
+        SCRATCH.with(|page_bytes| self.read_pages(image, &mut *page_bytes.borrow_mut()))
     }
 
-    fn read_pages(&self, image: &Image, page_bytes: &mut Vec<u8>) -> Result<Found> {
+    fn read_pages(&self, image: &Image, page_bytes: &mut impl Buffer) -> Result<Found> {
         let (mut several, mut fixed, mut tree, mut end) = (Vec::new(), 0, 0, 0);
         let (mut tail, mut has_unpublished) = (0..0, false);
         let (first, first_at) = image.pages[0];
@@ -170,7 +174,7 @@ impl Reader {
         page: u32,
         at: PmAddr,
         (head, has_words): (&PageHead, bool),
-        bytes: &mut Vec<u8>,
+        bytes: &mut impl Buffer,
     ) -> Result<Option<Tail>> {
         if head.tail == 0 {
             return Ok(None);
@@ -186,7 +190,7 @@ impl Reader {
         }
         // A device has given all of the page.
         let is_memory = self.heap.memory().direct_unit() == LINE_BYTES;
-        lengthen(bytes, begin + WORDS_BYTES);
+        bytes.lengthen(begin + WORDS_BYTES);
         if is_memory && !has_words {
             self.fetch(at.plus(to_u64(begin)), &mut bytes[begin..begin + WORDS_BYTES])?;
         }
@@ -196,7 +200,7 @@ impl Reader {
         if end > page_bytes {
             return Err(bad("its tail ends after the page"));
         }
-        lengthen(bytes, end);
+        bytes.lengthen(end);
         if rows_bytes > 0 && is_memory {
             self.fetch(at.plus(to_u64(tail.rows_begin())), &mut bytes[tail.rows_begin()..end])?;
         }
@@ -211,7 +215,7 @@ impl Reader {
     pub fn end_unpublished(&self, image: &Image) -> Result<bool> {
         let &[(page, at)] = &image.pages[..] else { return Ok(false) };
         SCRATCH.with(|bytes| {
-            let bytes = &mut bytes.borrow_mut();
+            let bytes = &mut *bytes.borrow_mut();
             let head = self.read_page(page, at, image.batch, bytes)?;
             let tail = self.read_tail(page, at, (&head, true), bytes)?;
             let Some((tail, number)) = tail.and_then(|tail| Some((tail, tail.unpublished(self.published())?))) else {
@@ -242,7 +246,7 @@ impl Reader {
     /// [`read`](Self::read) tells.
     #[must_use]
     pub fn read_row(&self, image: &Image, of: (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Block)> {
-        SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut bytes.borrow_mut()))
+        SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut *bytes.borrow_mut()))
     }
 
     fn read_row_with(
@@ -250,7 +254,7 @@ impl Reader {
         image: &Image,
         (tree, low): (u32, &[u8]),
         key: &[u8],
-        bytes: &mut Vec<u8>,
+        bytes: &mut impl Buffer,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let head = self.read_fixed(page, at, image.batch, bytes).ok()?;
@@ -268,7 +272,7 @@ impl Reader {
         if self.heap.memory().direct_unit() == LINE_BYTES {
             // Memory is read in words.
             let from = cell.start & !7;
-            lengthen(bytes, cell.end);
+            bytes.lengthen(cell.end);
             self.fetch(at.plus(to_u64(from)), &mut bytes[from..cell.end]).ok()?;
         }
         self.content(CellPlace { page, batch: image.batch, row }, &bytes[cell])
@@ -286,7 +290,7 @@ impl Reader {
         image: &Image,
         head: &PageHead,
         key: &[u8],
-        bytes: &mut Vec<u8>,
+        bytes: &mut impl Buffer,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let tail = self.read_tail(page, at, (head, false), bytes).ok()??;
@@ -299,7 +303,7 @@ impl Reader {
 
     /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image,
     /// then the words of its tail. After those may be others, of a page that was read before.
-    pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
+    pub(crate) fn read_page(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut impl Buffer) -> Result<PageHead> {
         self.read_part(page, at, batch, bytes, |head| {
             // The words are in the line after the image, or in the same one.
             let words = (to_usize(head.tail) + WORDS_BYTES).min(PAGE_HEAD_BYTES + self.piece_bytes);
@@ -308,7 +312,7 @@ impl Reader {
     }
 
     /// As [`read_page`](Self::read_page), but of the image only the bytes are read that never change.
-    pub(crate) fn read_fixed(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut Vec<u8>) -> Result<PageHead> {
+    pub(crate) fn read_fixed(&self, page: u32, at: PmAddr, batch: u64, bytes: &mut impl Buffer) -> Result<PageHead> {
         self.read_part(page, at, batch, bytes, |head| to_usize(head.fixed))
     }
 
@@ -317,7 +321,7 @@ impl Reader {
         page: u32,
         at: PmAddr,
         batch: u64,
-        bytes: &mut Vec<u8>,
+        bytes: &mut impl Buffer,
         part: impl Fn(&PageHead) -> usize,
     ) -> Result<PageHead> {
         let bad = |finding: &str| Err(damage(&self.heap, "page", at, &format!("page {page}: {finding}")));
@@ -325,14 +329,14 @@ impl Reader {
         // A call of the device for all of it, which costs hardly more than one for a part. In memory only what is
         // needed is read.
         let ahead = if memory.direct_unit() > LINE_BYTES { self.piece_bytes } else { 0 };
-        lengthen(bytes, PAGE_HEAD_BYTES + ahead);
+        bytes.lengthen(PAGE_HEAD_BYTES + ahead);
         self.fetch(at, &mut bytes[..PAGE_HEAD_BYTES + ahead])?;
         let head = PageHead::read_from_bytes(&bytes[..PAGE_HEAD_BYTES]).expect("so many bytes");
         if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.piece_bytes || head.fixed > head.bytes {
             return bad("its head is not that of a page");
         }
         let end = PAGE_HEAD_BYTES + part(&head);
-        lengthen(bytes, end);
+        bytes.lengthen(end);
         if ahead == 0 {
             self.fetch(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[PAGE_HEAD_BYTES..end])?;
         }

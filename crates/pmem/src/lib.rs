@@ -82,6 +82,7 @@ pub use pool::{
     CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolFinding, PoolInfo,
     PoolOptions, PoolReport, RepairReport, RootInfo, Severity, Uuid,
 };
+pub use storage::FILE_BLOCK_BYTES;
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};
 pub use view::{Block, Raw, VIEW_BLOCK_BYTES, View};

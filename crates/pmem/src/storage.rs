@@ -10,14 +10,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::{Mutex, OnceLock};
 
 use lodestone_width::to_u64;
+use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
+
+/// A file can be read around the page cache of the system in blocks of so many bytes, at such multiples, into such
+/// places.
+pub const FILE_BLOCK_BYTES: u64 = 4096;
 
 /// Positioned reads, writes and syncs on one part of a pool.
 ///
@@ -39,6 +45,14 @@ pub trait Storage: Send + Sync + Debug {
     /// # Errors
     /// The error of the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// As [`read_at`](Self::read_at). Where it can, it neither takes the bytes from the page cache of the system nor
+    /// leaves them there: for callers with a cache of their own.
+    ///
+    /// # Errors
+    /// The error of the device.
+    fn read_around_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
     /// Writes at `offset`; returns the number of bytes, which may be short.
     ///
     /// # Errors
@@ -80,9 +94,25 @@ pub fn write_all(storage: &dyn Storage, mut bytes: &[u8], mut offset: u64, durab
 ///
 /// # Errors
 /// The device's error, or [`io::ErrorKind::UnexpectedEof`].
-pub fn read_all(storage: &dyn Storage, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+pub fn read_all(storage: &dyn Storage, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    read_all_by(|buffer, offset| storage.read_at(buffer, offset), buffer, offset)
+}
+
+/// As [`read_all`], [around the page cache](Storage::read_around_cache_at).
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_all_around_cache(storage: &dyn Storage, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    read_all_by(|buffer, offset| storage.read_around_cache_at(buffer, offset), buffer, offset)
+}
+
+fn read_all_by(
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> io::Result<()> {
     while !buffer.is_empty() {
-        match storage.read_at(buffer, offset) {
+        match read(buffer, offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 buffer = &mut buffer[count..];
@@ -109,13 +139,15 @@ pub fn read_all(storage: &dyn Storage, mut buffer: &mut [u8], mut offset: u64) -
 #[derive(Debug)]
 pub struct FileStorage {
     file: File,
+    /// The file once more, for reads around the page cache. Not set: there was none. `None`: the kernel refuses it.
+    around_cache: OnceLock<Option<File>>,
 }
 
 impl FileStorage {
     /// Takes the file, which must be open for the calls that follow.
     #[must_use]
     pub fn new(file: File) -> Self {
-        Self { file }
+        Self { file, around_cache: OnceLock::new() }
     }
 
     /// The file.
@@ -123,11 +155,34 @@ impl FileStorage {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    fn around_cache(&self) -> Option<&File> {
+        let open = || {
+            // By descriptor, not by path: the file may have been renamed.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+        };
+        self.around_cache.get_or_init(open).as_ref()
+    }
 }
 
 impl Storage for FileStorage {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(buffer, offset)
+    }
+
+    fn read_around_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let block = FILE_BLOCK_BYTES;
+        let is_whole = offset.is_multiple_of(block)
+            && to_u64(buffer.len()).is_multiple_of(block)
+            && to_u64(buffer.as_ptr().addr()).is_multiple_of(block);
+        let Some(file) = self.around_cache().filter(|_| is_whole) else { return self.read_at(buffer, offset) };
+        match file.read_at(buffer, offset) {
+            // Its blocks are larger.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.read_at(buffer, offset),
+            outcome => outcome,
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -562,6 +617,9 @@ impl<S: Storage + ?Sized> Storage for std::sync::Arc<S> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         (**self).read_at(buffer, offset)
     }
+    fn read_around_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_around_cache_at(buffer, offset)
+    }
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         (**self).write_at(bytes, offset)
     }
@@ -604,6 +662,37 @@ mod tests {
         assert!(storage.sync().is_err(), "a failed device stays failed");
         Ok(())
     }
+
+    #[test]
+    fn bytes_around_the_cache_are_those_that_were_written_last() -> io::Result<()> {
+        const BLOCK: usize = 4096;
+        assert_eq!(FILE_BLOCK_BYTES, to_u64(BLOCK));
+        let file = FileStorage::new(tempfile::tempfile()?);
+        let content: Vec<u8> = (0..3 * BLOCK).map(|at| (at / 16 % 251) as u8).collect();
+        write_all(&file, &content, 0, false)?;
+        let mut memory = vec![0; 4 * BLOCK];
+        let whole = memory.as_ptr().align_offset(BLOCK);
+        // Whole blocks, and others, which are read through the cache.
+        for (begin, at, length) in [(0, 1, 2), (0, 1, 1), (0, 0, 3), (8, 1, 1)] {
+            let buffer = &mut memory[whole + begin..][..length * BLOCK];
+            read_all_around_cache(&file, buffer, to_u64(at * BLOCK))?;
+            assert!(*buffer == content[at * BLOCK..][..length * BLOCK], "{length} blocks at {at} to {begin}");
+        }
+        for (at, length) in [(5, BLOCK), (0, 100)] {
+            let buffer = &mut memory[whole..][..length];
+            read_all_around_cache(&file, buffer, to_u64(at))?;
+            assert!(*buffer == content[at..][..length], "{length} bytes at {at}");
+        }
+        // Bytes in the cache count that were not written to the device.
+        read_all_around_cache(&file, &mut memory[whole..][..BLOCK], 0)?;
+        write_all(&file, &[255; BLOCK], 0, false)?;
+        read_all_around_cache(&file, &mut memory[whole..][..BLOCK], 0)?;
+        assert!(memory[whole..][..BLOCK].iter().all(|byte| *byte == 255));
+        let end = read_all_around_cache(&file, &mut memory[whole..][..BLOCK], to_u64(3 * BLOCK));
+        assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+        Ok(())
+    }
+
     #[test]
     fn a_failure_comes_once_and_its_bytes_are_forgotten() -> io::Result<()> {
         let disk = std::sync::Arc::new(SimulatedDisk::new(vec![0; 4096]));

@@ -127,6 +127,7 @@ unsafe extern "C" {
     pub(super) fn rocksdb_options_set_compression(options: *mut Options, kind: c_int);
     pub(super) fn rocksdb_options_set_recycle_log_file_num(options: *mut Options, files: usize);
     pub(super) fn rocksdb_options_set_enable_pipelined_write(options: *mut Options, value: c_uchar);
+    pub(super) fn rocksdb_options_set_use_direct_reads(options: *mut Options, value: c_uchar);
     pub(super) fn rocksdb_options_enable_statistics(options: *mut Options);
     pub(super) fn rocksdb_options_statistics_get_string(options: *mut Options) -> *mut c_char;
     pub(super) fn rocksdb_options_set_block_based_table_factory(options: *mut Options, table: *mut BlockOptions);

@@ -254,7 +254,7 @@ fn a_transaction_may_read_more_than_fits() -> Result<()> {
 fn agrees_with_a_model(seed: u64, domain: DomainChoice) -> Result<bool> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
-    let options = DatabaseOptions { checkpoint_thread: false, ..small(domain) };
+    let options = DatabaseOptions { checkpoint_thread: false, direct_reads: seed.is_multiple_of(2), ..small(domain) };
     let mut db = Database::open_with(&path, &options)?;
     let mut table = rows(&db)?;
     let mut random = Random::new(seed);

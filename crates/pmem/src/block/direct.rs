@@ -21,7 +21,7 @@ use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::counters;
 use crate::error::{Error, Result};
 use crate::planted;
-use crate::storage::{Storage, read_all, write_all};
+use crate::storage::{Storage, read_all, read_all_around_cache, write_all};
 use crate::sync::lock;
 
 /// The open files, and which of them have bytes that are not settled.
@@ -82,10 +82,11 @@ impl BlockDomain {
     ///
     /// # Errors
     /// A device that failed to read.
-    pub(crate) fn read_directly(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_directly(&self, at: PmAddr, bytes: &mut [u8], is_around_cache: bool) -> Result<()> {
         let files = &self.engine.files;
+        let read = if is_around_cache { read_all_around_cache } else { read_all };
         // Not under the lock of the writers: nothing that counts is being written.
-        read_all(files.direct[usize::from(at.part())].as_ref(), bytes, at.offset())
+        read(files.direct[usize::from(at.part())].as_ref(), bytes, at.offset())
             .map_err(|source| Error::io(&files.path, "reading the pool file", "look at the device", source))
     }
 

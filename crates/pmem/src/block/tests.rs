@@ -489,6 +489,46 @@ pub(super) fn after_cuts(disk: &SimulatedDisk) -> Result<Vec<Vec<u8>>> {
 
 /// Lines of a range are in the journal, in the open group or on their way to the file. Then the range gets another
 /// owner, whose direct writes must not be overwritten by them.
+/// A disk that counts the reads around the page cache of the system.
+#[derive(Debug)]
+struct AroundCache(Arc<SimulatedDisk>, StdAtomicU64);
+
+impl Storage for AroundCache {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+    fn read_around_cache_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.1.fetch_add(1, StdOrdering::Relaxed);
+        self.0.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.0.write_durably_at(bytes, offset)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn direct_reads_are_around_the_cache_of_the_system_for_those_who_ask() -> Result<()> {
+    let disk = Arc::new(AroundCache(Arc::new(SimulatedDisk::new(vec![0; DISK as usize])), StdAtomicU64::new(0)));
+    let around = || disk.1.load(StdOrdering::Relaxed);
+    let memory = open_with(disk.clone(), &[], MANUAL, None)?;
+    let page = PmAddr::new(0, 64 << 10);
+    memory.clear_for_direct_writes(page, 4096)?;
+    memory.write_directly(page, &[7; 4096])?;
+    let mut bytes = [0; 4096];
+    memory.read_directly(page, &mut bytes)?;
+    assert_eq!((bytes, around()), ([7; 4096], 0));
+    bytes.fill(0);
+    memory.read_around_cache(page, &mut bytes)?;
+    assert_eq!((bytes, around()), ([7; 4096], 1));
+    Ok(())
+}
+
 #[test]
 fn older_lines_never_overwrite_a_direct_write() -> Result<()> {
     for bug in [false, true] {

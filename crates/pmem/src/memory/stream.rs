@@ -218,8 +218,36 @@ impl Memory {
     /// As [`read`](Self::read).
     #[track_caller]
     pub fn read_directly(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+        self.read_directly_by(at, bytes, false)
+    }
+
+    /// As [`read_directly`](Self::read_directly), for a caller that caches what it reads: in the `block` domain the
+    /// bytes do not come from the page cache of the system, nor stay there, if place, buffer and count are multiples of
+    /// [`FILE_BLOCK_BYTES`](crate::FILE_BLOCK_BYTES) and the file allows it.
+    ///
+    /// ```
+    /// use lodestone_pmem::{Memory, PmAddr};
+    /// let memory = Memory::anonymous(1 << 20)?;
+    /// let mut bytes = [1; 64];
+    /// memory.read_around_cache(PmAddr::new(0, 8192), &mut bytes)?;
+    /// assert_eq!(bytes, [0; 64]);
+    /// # Ok::<(), lodestone_pmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read_directly`](Self::read_directly).
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[track_caller]
+    pub fn read_around_cache(&self, at: PmAddr, bytes: &mut [u8]) -> Result<()> {
+        self.read_directly_by(at, bytes, true)
+    }
+
+    #[track_caller]
+    fn read_directly_by(&self, at: PmAddr, bytes: &mut [u8], is_around_cache: bool) -> Result<()> {
         match self.block().filter(|_| self.inner.domain == Domain::Block) {
-            Some(block) => block.read_directly(at, bytes),
+            Some(block) => block.read_directly(at, bytes, is_around_cache),
             None => {
                 self.read(at, bytes);
                 Ok(())

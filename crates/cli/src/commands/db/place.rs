@@ -25,6 +25,11 @@ pub struct DbArgs {
     /// used stay]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
+
+    /// With `--cache`, in the block domain: read pages around the page cache of the system. For a process that may have
+    /// hardly more memory than the cache
+    #[arg(long, requires = "cache")]
+    pub direct_reads: bool,
 }
 
 /// The choices about a database that is made if there is none.
@@ -59,9 +64,8 @@ impl DbArgs {
         let page_bytes = new.page_bytes.unwrap_or(default.page_bytes);
         let pages = (free / 64 / u64::from(page_bytes)).clamp(4, default.extent_pages.into());
         let extent_pages = u32::try_from(pages)?;
-        let (name, cache_bytes) = (self.db.clone(), self.cache);
-        let options =
-            DatabaseOptions { name, cache_bytes, log_bytes, segment_bytes, page_bytes, extent_pages, ..default };
+        let sizes = DatabaseOptions { log_bytes, segment_bytes, page_bytes, extent_pages, ..default };
+        let options = self.options(sizes);
         open_with_bar(&store, options, output)
     }
 
@@ -91,9 +95,12 @@ impl DbArgs {
 
     fn open_on(&self, store: &Store, output: &Output) -> Result<Database> {
         self.must_exist(store)?;
-        let (name, cache_bytes) = (self.db.clone(), self.cache);
-        let options = DatabaseOptions { name, cache_bytes, ..DatabaseOptions::default() };
-        open_with_bar(store, options, output)
+        open_with_bar(store, self.options(DatabaseOptions::default()), output)
+    }
+
+    fn options(&self, others: DatabaseOptions) -> DatabaseOptions {
+        let (name, cache_bytes, direct_reads) = (self.db.clone(), self.cache, self.direct_reads);
+        DatabaseOptions { name, cache_bytes, direct_reads, ..others }
     }
 }
 

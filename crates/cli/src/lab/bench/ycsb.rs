@@ -101,6 +101,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
+    /// With `--cache`, in the block domain: read pages around the page cache of the system
+    #[arg(long, requires = "cache")]
+    direct_reads: bool,
+
     /// How much of a page a checkpoint writes, with `--engine db`; several run one after the other
     #[arg(long, value_name = "UNITS", value_enum, default_value = "line", value_delimiter = ',')]
     flush_unit: Vec<Unit>,
@@ -305,7 +309,12 @@ impl Args {
             Unit::Line => FlushUnit::Line,
             Unit::Page => FlushUnit::Page,
         };
-        let mut database = DatabaseOptions { cache_bytes: self.cache, flush_unit, ..DatabaseOptions::default() };
+        let mut database = DatabaseOptions {
+            cache_bytes: self.cache,
+            direct_reads: self.direct_reads,
+            flush_unit,
+            ..DatabaseOptions::default()
+        };
         if let Some(bytes) = self.log_bytes {
             database.log_bytes = bytes;
             database.segment_bytes = database.segment_bytes.min(bytes / 16);
@@ -366,7 +375,10 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
             let records = open()?;
             let published = show(&records)?;
             let load = (!request.loaded).then(|| load_into(&records, request, output)).transpose()?;
-            let (watch, pages) = (CacheWatch::new(records.database()), PageWatch::new(records.database()));
+            let (watch, pages) = (
+                CacheWatch::new(records.database(), request.database.direct_reads),
+                PageWatch::new(records.database()),
+            );
             watch.begin();
             pages.begin()?;
             let mut measured = run_on(&records, &opened, request, output, load.as_ref())?;

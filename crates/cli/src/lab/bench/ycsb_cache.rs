@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use lodestone_engine::Database;
 use lodestone_engine_bench::records::DatabaseRecords;
+use lodestone_pmem::FILE_BLOCK_BYTES;
+use lodestone_width::const_usize;
 use lodestone_workload::engine::{Engine, Session};
 use lodestone_workload::keys::KeyChooser;
 use lodestone_workload::random::Random;
@@ -46,14 +48,18 @@ const CHOICES: usize = 1 << 20;
 /// Counts of the cache at the begin of the run.
 pub struct CacheWatch<'d> {
     database: &'d Database,
+    /// Whether it reads pages around the page cache of the system.
+    is_around_cache: bool,
     loads: Cell<u64>,
     row_reads: Cell<u64>,
     evictions: Cell<u64>,
 }
 
 impl<'d> CacheWatch<'d> {
-    pub fn new(database: &'d Database) -> Self {
-        Self { database, loads: Cell::new(0), row_reads: Cell::new(0), evictions: Cell::new(0) }
+    /// `is_around_cache`: the database reads its pages around the page cache of the system.
+    pub fn new(database: &'d Database, is_around_cache: bool) -> Self {
+        let (loads, row_reads, evictions) = Default::default();
+        Self { database, is_around_cache, loads, row_reads, evictions }
     }
 
     /// The run begins.
@@ -77,7 +83,7 @@ impl<'d> CacheWatch<'d> {
             let [hits, few_hits, reads] = &mut turns;
             hits.push(hits_per_s(records, spec, &keys, turn)?);
             few_hits.push(hits_per_s(records, spec, &few_keys, turn)?);
-            reads.push(reads_per_s(self.database, spec, turn)?);
+            reads.push(self.reads_per_s(spec, turn)?);
         }
         let [hits, few_hits, reads] = turns.map(median);
         let allowed = 1.0 / (1.0 / hits + misses / reads);
@@ -115,6 +121,37 @@ impl<'d> CacheWatch<'d> {
         anyhow::ensure!(!keys.is_empty(), "no record is in the cache");
         Ok(keys)
     }
+
+    /// Reads of pages per second at random places of the file, of all threads together.
+    fn reads_per_s(&self, spec: &Spec, turn: usize) -> Result<f64> {
+        const ALIGN: usize = const_usize(FILE_BLOCK_BYTES);
+        let page_bytes = self.database.page_stats().page_bytes.min(READ_BYTES_MAX);
+        let (memory, is_around_cache) = (self.database.pool().memory(), self.is_around_cache);
+        let blocks: Vec<_> =
+            self.database.page_blocks().into_iter().filter(|(_, bytes)| *bytes >= 2 * page_bytes).collect();
+        anyhow::ensure!(!blocks.is_empty(), "the database has no pages");
+        rate(spec.threads, |thread| {
+            let mut random = Random::for_stream(spec.seed, u64::MAX - (turn * spec.threads + thread) as u64);
+            let (blocks, length) = (&blocks, usize::try_from(page_bytes)?);
+            let mut buffer = vec![0; length + ALIGN];
+            let whole = buffer.as_ptr().align_offset(ALIGN);
+            Ok(move || {
+                let (at, bytes) = blocks[random.below(blocks.len() as u64) as usize];
+                // A page begins at a multiple of its size, as far as the medium has such pages.
+                let grain = memory.direct_unit().min(page_bytes);
+                let first = at.offset().next_multiple_of(grain) - at.offset();
+                let place = first + random.below((bytes - first - page_bytes) / grain + 1) * grain;
+                let page = &mut buffer[whole..][..length];
+                if is_around_cache {
+                    memory.read_around_cache(at.plus(place), page)?;
+                } else {
+                    memory.read_directly(at.plus(place), page)?;
+                }
+                black_box(page);
+                Ok(())
+            })
+        })
+    }
 }
 
 /// Reads per second of these keys in turn, of all threads together. Each thread, and each turn, begins at another one.
@@ -137,28 +174,6 @@ fn few(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let is_present =
         |key: &&Vec<u8>| present.contains(*key) || present.len() < FEW_RECORDS && present.insert((*key).clone());
     keys.iter().filter(is_present).cloned().collect()
-}
-
-/// Reads of pages per second at random places of the file, of all threads together.
-fn reads_per_s(database: &Database, spec: &Spec, turn: usize) -> Result<f64> {
-    let page_bytes = database.page_stats().page_bytes.min(READ_BYTES_MAX);
-    let memory = database.pool().memory();
-    let blocks: Vec<_> = database.page_blocks().into_iter().filter(|(_, bytes)| *bytes >= 2 * page_bytes).collect();
-    anyhow::ensure!(!blocks.is_empty(), "the database has no pages");
-    rate(spec.threads, |thread| {
-        let mut random = Random::for_stream(spec.seed, u64::MAX - (turn * spec.threads + thread) as u64);
-        let (blocks, mut page) = (&blocks, vec![0; usize::try_from(page_bytes)?]);
-        Ok(move || {
-            let (at, bytes) = blocks[random.below(blocks.len() as u64) as usize];
-            // A page begins at a multiple of its size, as far as the medium has such pages.
-            let grain = memory.direct_unit().min(page_bytes);
-            let first = at.offset().next_multiple_of(grain) - at.offset();
-            let place = first + random.below((bytes - first - page_bytes) / grain + 1) * grain;
-            memory.read_directly(at.plus(place), &mut page)?;
-            black_box(&page);
-            Ok(())
-        })
-    })
 }
 
 /// Calls per second of what `make` makes for each thread.
