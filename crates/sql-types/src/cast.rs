@@ -104,6 +104,8 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
         (Datum::Int(value), Type::Float4 | Type::Float8) => Datum::Float(Numeric::from(value).to_f64()),
         (Datum::Int(value), Type::Bool) => Datum::Bool(value != 0),
         (Datum::Bool(value), Type::Int4) => Datum::Int(value.into()),
+        // The text that the type writes. Texts have a cast of their own.
+        (Datum::Bool(value), Type::Name) => Datum::from(if value { "t" } else { "f" }),
         (Datum::Bool(value), _) if to.is_text() => Datum::from(if value { "true" } else { "false" }),
         (Datum::Numeric(value), Type::Float4 | Type::Float8) => real(&value, to)?,
         (Datum::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
@@ -114,11 +116,18 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
         (Datum::Float(value), Type::Float8) => Datum::Float(value),
         (Datum::Float(value), Type::Float4) => {
             let narrow = f64::from(text::narrow(value));
-            if narrow.is_infinite() && value.is_finite() {
-                return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow"));
+            let lost = match narrow {
+                _ if narrow.is_infinite() && value.is_finite() => Some("overflow"),
+                _ if narrow == 0.0 && value != 0.0 => Some("underflow"),
+                _ => None,
+            };
+            if let Some(lost) = lost {
+                let message = format!("value out of range: {lost}");
+                return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
             }
             Datum::Float(narrow)
         }
+        (Datum::Float(value), Type::Numeric) if from == Type::Float4 => Datum::Numeric(Numeric::of_f32(value)?),
         (Datum::Float(value), Type::Numeric) => Datum::Numeric(Numeric::of_f64(value)?),
         (Datum::Float(value), Type::Int2 | Type::Int4 | Type::Int8) => Datum::Int(integer_of(value, to)?),
         (Datum::Date(days), Type::Timestamp | Type::Timestamptz) => Datum::Time(match days {

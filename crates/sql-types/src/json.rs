@@ -624,8 +624,6 @@ impl Json {
 
     fn rank(&self) -> u8 {
         match self {
-            // An empty array is less than everything.
-            Self::Array(elements) if elements.is_empty() => 0,
             Self::Null => 1,
             Self::Text(_) => 2,
             Self::Number(_) => 3,
@@ -638,17 +636,24 @@ impl Json {
     /// The order of two values.
     #[must_use]
     pub fn order(&self, other: &Self) -> Ordering {
+        // An array without elements is below everything, but only as a whole value.
+        let is_lowest = |value: &Self| matches!(value, Self::Array(elements) if elements.is_empty());
+        is_lowest(other).cmp(&is_lowest(self)).then_with(|| self.order_inside(other))
+    }
+
+    /// The order of two values that are parts of others.
+    fn order_inside(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Bool(one), Self::Bool(two)) => one.cmp(two),
             (Self::Number(one), Self::Number(two)) => order_numbers(one, two),
             (Self::Text(one), Self::Text(two)) => one.as_bytes().cmp(two.as_bytes()),
-            (Self::Array(one), Self::Array(two)) if one.is_empty() == two.is_empty() => {
-                let pairs = || one.iter().zip(two).map(|(one, two)| one.order(two)).find(|order| order.is_ne());
+            (Self::Array(one), Self::Array(two)) => {
+                let pairs = || one.iter().zip(two).map(|(one, two)| one.order_inside(two)).find(|order| order.is_ne());
                 one.len().cmp(&two.len()).then_with(|| pairs().unwrap_or(Ordering::Equal))
             }
             (Self::Object(one), Self::Object(two)) => {
                 let pair = |((one_key, one), (two_key, two)): (&(String, Self), &(String, Self))| {
-                    key_order(one_key, two_key).then_with(|| one.order(two))
+                    key_order(one_key, two_key).then_with(|| one.order_inside(two))
                 };
                 let pairs = || one.iter().zip(two).map(pair).find(|order| order.is_ne());
                 one.len().cmp(&two.len()).then_with(|| pairs().unwrap_or(Ordering::Equal))

@@ -266,6 +266,7 @@ fn node_of(node: &Node, stats: Option<&Stats>) -> Shown {
         Node::Recursive { first, step, .. } => {
             Shown { inputs: vec![inner(first), inner(step)], ..Shown::new("Recursive Union") }
         }
+        Node::Shared { input, .. } => Shown::over("CTE Scan", inner(input)),
         Node::Work { .. } => Shown::new("WorkTable Scan"),
     };
     shown.figures = stats.map(|stats| stats.of(node));

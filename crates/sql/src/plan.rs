@@ -157,6 +157,8 @@ pub enum Aggregate {
     BoolOr,
     StringAgg,
     ArrayAgg,
+    /// `array_agg` of arrays: an array with one more dimension.
+    ArrayStack,
     BitAnd,
     BitOr,
     BitXor,
@@ -350,6 +352,11 @@ pub enum Node {
     /// The rows that came last in the recursive query with this number.
     Work {
         number: usize,
+    },
+    /// The rows of a query of WITH that may have others the next time. They are read once, for all that name it.
+    Shared {
+        number: usize,
+        input: Box<Node>,
     },
     LockRows(Box<LockRows>),
     /// Some of the rows, chosen at random.

@@ -532,3 +532,13 @@ fn deferrable_keys() {
 fn small_gaps() {
     check(include_str!("expected/small_gaps.out"), &[]);
 }
+
+#[test]
+fn recursion() {
+    check(include_str!("expected/recursion.out"), &[]);
+}
+
+#[test]
+fn judged() {
+    check(include_str!("expected/judged.out"), &[]);
+}

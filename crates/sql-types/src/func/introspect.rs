@@ -163,6 +163,9 @@ pub const FUNCTIONS: &[Function] = &[
 
 /// Those that came later.
 pub const LATER: &[Function] = &[
+    of("abs", &[Argument::Of(Type::Float4)], Type::Float4, |_, a| {
+        Ok(if let Datum::Float(value) = a[0] { Datum::Float(value.abs()) } else { Datum::Null })
+    }),
     // `name[n]`: null where the name has no letter.
     of("lodestone_name_letter", &[NAME, INT4], Type::Char, |_, a| {
         let place = usize::try_from(int(a, 1)).ok();

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::{BOOL, Function, INT4, JSON, JSONB, TEXT, TEXTS, count, elements, int, of, text};
+use crate::array;
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
 use crate::json::{Json, Raw, RawKind, quote};
@@ -85,14 +86,12 @@ pub const FUNCTIONS: &[Function] = &[
         strip_raw(&Raw::parse(source, "json")?, source, &mut found);
         Ok(Datum::Text(found))
     }),
-    of("json_object", &[TEXTS], Type::Json, |_, a| pairs(elements(a, 0)).map(|list| Datum::Text(object_text(&list)))),
+    of("json_object", &[TEXTS], Type::Json, |_, a| pairs(&a[0]).map(|list| Datum::Text(object_text(&list)))),
     of("json_object", &[TEXTS, TEXTS], Type::Json, |_, a| {
-        zipped(elements(a, 0), elements(a, 1)).map(|list| Datum::Text(object_text(&list)))
+        zipped(&a[0], &a[1]).map(|list| Datum::Text(object_text(&list)))
     }),
-    of("jsonb_object", &[TEXTS], Type::Jsonb, |_, a| pairs(elements(a, 0)).map(|list| value(object_tree(list)))),
-    of("jsonb_object", &[TEXTS, TEXTS], Type::Jsonb, |_, a| {
-        zipped(elements(a, 0), elements(a, 1)).map(|list| value(object_tree(list)))
-    }),
+    of("jsonb_object", &[TEXTS], Type::Jsonb, |_, a| pairs(&a[0]).map(|list| value(object_tree(list)))),
+    of("jsonb_object", &[TEXTS, TEXTS], Type::Jsonb, |_, a| zipped(&a[0], &a[1]).map(|list| value(object_tree(list)))),
     // The binder gives their arguments as JSON already.
     of("json_build_array", &[], Type::Json, |_, a| grown_text(format!("[{}]", texts(a).join(", ")))).lax().variadic(),
     of("jsonb_build_array", &[], Type::Jsonb, |_, a| built(&format!("[{}]", texts(a).join(", ")))).lax().variadic(),
@@ -455,16 +454,33 @@ fn pair(key: &Datum, value: &Datum) -> Result<(String, Option<String>)> {
     Ok((key.as_text().ok_or_else(error)?.to_owned(), value.as_text().map(str::to_owned)))
 }
 
-fn pairs(list: &[Datum]) -> Result<Pairs> {
+fn wrong_subscripts(message: &'static str) -> Error {
+    Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, message)
+}
+
+/// The members of an object in one array: names and values by turns, or in two columns.
+fn pairs(array: &Datum) -> Result<Pairs> {
+    match array::dimensions(array)[..] {
+        [] | [_] => {}
+        [_, columns] if columns.length == 2 => {}
+        [_, _] => return Err(wrong_subscripts("array must have two columns")),
+        _ => return Err(wrong_subscripts("wrong number of array subscripts")),
+    }
+    let list = array::values(array);
     if !list.len().is_multiple_of(2) {
-        return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "array must have even number of elements"));
+        return Err(wrong_subscripts("array must have even number of elements"));
     }
     list.chunks(2).map(|both| pair(&both[0], &both[1])).collect()
 }
 
-fn zipped(keys: &[Datum], values: &[Datum]) -> Result<Pairs> {
+fn zipped(keys: &Datum, values: &Datum) -> Result<Pairs> {
+    let (names, others) = (array::dimensions(keys).len(), array::dimensions(values).len());
+    if names > 1 || names != others {
+        return Err(wrong_subscripts("wrong number of array subscripts"));
+    }
+    let (keys, values) = (array::values(keys), array::values(values));
     if keys.len() != values.len() {
-        return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "mismatched array dimensions"));
+        return Err(wrong_subscripts("mismatched array dimensions"));
     }
     keys.iter().zip(values).map(|(key, value)| pair(key, value)).collect()
 }

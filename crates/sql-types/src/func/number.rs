@@ -186,8 +186,7 @@ fn two(arguments: &[Datum], eval: fn(&Numeric, &Numeric) -> Result<Numeric>) -> 
 
 fn places(arguments: &[Datum], eval: fn(&Numeric, i32) -> Result<Numeric>) -> Result<Datum> {
     let Datum::Numeric(value) = &arguments[0] else { return Ok(Datum::Null) };
-    // As PostgreSQL: no result has more digits after the point than that.
-    let scale = i32::try_from(int(arguments, 1).clamp(-2_000, 2_000)).unwrap_or(0);
+    let scale = i32::try_from(int(arguments, 1)).unwrap_or(0);
     eval(value, scale).map(Datum::Numeric)
 }
 

@@ -65,6 +65,18 @@ pub fn square_root(value: &Numeric) -> Result<Numeric> {
     let weight = value.head().0;
     let sweight = if weight >= 0 { weight * 4 / 2 + 1 } else { 1 - (1 - weight * 4) / 2 };
     let scale = (16 - sweight).max(value.scale().into()).clamp(0, RESULT_SCALE_MAX);
+    root_to(value, scale)
+}
+
+/// The square root of a variance: with as many digits after the point as that has.
+///
+/// # Errors
+/// 22003.
+pub fn deviation(variance: &Numeric) -> Result<Numeric> {
+    root_to(variance, variance.scale().into())
+}
+
+fn root_to(value: &Numeric, scale: i64) -> Result<Numeric> {
     let digits = digits_of(scale) + 4;
     let root = units_of(value, digits * 2)?.sqrt();
     number_of(&root, digits, scale)

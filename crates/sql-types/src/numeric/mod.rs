@@ -15,7 +15,7 @@ use num_bigint::{BigInt, Sign};
 
 use crate::error::{Error, Result, SqlState};
 
-pub use math::{exp, factorial, ln, log, power, square_root};
+pub use math::{deviation, exp, factorial, ln, log, power, square_root};
 
 /// Most digits of a number that is kept as an integer of 128 bits.
 pub const DIGITS_MAX: u32 = 38;
@@ -213,7 +213,8 @@ impl Numeric {
     fn rescale(&self, scale: i32, divide: fn(&BigInt, &BigInt) -> BigInt) -> Result<Self> {
         let Some((units, own)) = self.parts() else { return Ok(self.clone()) };
         let shown = u16::try_from(scale.clamp(0, i32::from(SCALE_MAX))).unwrap_or(0);
-        let scale = scale.clamp(-i32::try_from(WHOLE_MAX).unwrap_or(0), SCALE_MAX.into());
+        // One digit more than a number has: all of it is below the half.
+        let scale = scale.clamp(-i32::try_from(WHOLE_MAX).unwrap_or(0) - 1, SCALE_MAX.into());
         let distance = scale - i32::from(own);
         if distance >= 0 {
             return Self::of_units(units * ten(distance.unsigned_abs()), shown);
@@ -430,14 +431,26 @@ impl Numeric {
     /// # Errors
     /// 22003.
     pub fn of_f64(value: f64) -> Result<Self> {
+        // 15 significant digits, as PostgreSQL.
+        Self::of_real(value, 15)
+    }
+
+    /// As [`of_f64`](Self::of_f64), for a number that was one of 32 bits: 6 significant digits.
+    ///
+    /// # Errors
+    /// 22003.
+    pub fn of_f32(value: f64) -> Result<Self> {
+        Self::of_real(value, 6)
+    }
+
+    fn of_real(value: f64, digits: usize) -> Result<Self> {
         if value.is_nan() {
             return Ok(Self::NAN);
         }
         if value.is_infinite() {
             return Ok(if value > 0.0 { Self::INFINITY } else { Self::NEG_INFINITY });
         }
-        // 15 significant digits, as PostgreSQL.
-        let text = format!("{value:.14e}");
+        let text = format!("{value:.*e}", digits - 1);
         text.parse::<Self>().map(|found| found.trimmed())
     }
 

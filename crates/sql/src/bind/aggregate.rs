@@ -11,7 +11,7 @@ use super::Binder;
 use super::expr::{Typed, array_of};
 use super::scope::{Scope, ScopeColumn};
 use crate::parse::ast::{self, Call, Position};
-use crate::plan::{Aggregate, AggregateCall, Expr, Figure};
+use crate::plan::{Aggregate, AggregateCall, Expr, Figure, SortKey};
 
 /// The groups of a query.
 pub struct Grouping {
@@ -298,6 +298,9 @@ impl Binder<'_> {
         };
         let mut list = call.arguments.iter().map(|expr| self.expr(expr, before)).collect::<Result<Vec<_>>>()?;
         let order_by = self.sort_keys(&call.order_by, before)?;
+        if call.is_distinct {
+            refuse_other_order(call, &list, &order_by)?;
+        }
         let of = |aggregate, arguments: Vec<Typed>, ty| {
             let arguments = arguments.into_iter().map(|typed| typed.expr).collect();
             let is_distinct = call.is_distinct;
@@ -330,8 +333,10 @@ impl Binder<'_> {
             }
             ("array_agg", Some(value), None) => {
                 let value = self.known(value);
-                let ty = if value.ty.element().is_some() { value.ty } else { array_of(value.ty)? };
-                of(Aggregate::ArrayAgg, vec![value], ty)
+                match value.ty {
+                    ty if ty.element().is_some() => of(Aggregate::ArrayStack, vec![value], ty),
+                    ty => of(Aggregate::ArrayAgg, vec![value], array_of(ty)?),
+                }
             }
             ("bool_and" | "every" | "bool_or", Some(value), None) => {
                 let value = self.coerce(value, Type::Bool, Context::Implicit, at).map_err(|_| wrong())?;
@@ -419,6 +424,24 @@ impl Binder<'_> {
             },
         })
     }
+}
+
+/// Refuses an order of distinct values that is none of these values: several rows have one value.
+fn refuse_other_order(call: &Call, list: &[Typed], keys: &[SortKey]) -> Result<()> {
+    for (key, order) in keys.iter().zip(&call.order_by) {
+        let is_it = |argument: &Typed| {
+            let (Expr::Column { depth, index }, Expr::Column { depth: 0, index: other }) = (&argument.expr, &key.expr)
+            else {
+                return false;
+            };
+            *depth == 0 && index == other
+        };
+        if !call.arguments.contains(&order.expr) && !list.iter().any(is_it) {
+            let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+            return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message).at(order.expr.at()));
+        }
+    }
+    Ok(())
 }
 
 fn undefined(call: &Call, types: &[Type], at: Position) -> Error {

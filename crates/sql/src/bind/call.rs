@@ -41,7 +41,17 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::GROUPING_ERROR, message).at(at));
         }
         if call.is_star || call.is_distinct || !call.order_by.is_empty() || call.filter.is_some() {
-            let message = format!("{name} is not an aggregate function");
+            if !is_known(name, call.arguments.len()) {
+                let arguments = call.arguments.iter().map(|expr| Ok(self.expr(expr, scope)?.ty));
+                return Err(undefined(name, &arguments.collect::<Result<Vec<_>>>()?, at));
+            }
+            let what = match () {
+                () if call.is_star => format!("{name}(*)"),
+                () if call.is_distinct => "DISTINCT".to_owned(),
+                () if !call.order_by.is_empty() => "ORDER BY".to_owned(),
+                () => "FILTER".to_owned(),
+            };
+            let message = format!("{what} specified, but {name} is not an aggregate function");
             return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
         }
         if let Some((ast::Expr::Call(last, _), first)) = call.arguments.split_last()
@@ -126,7 +136,7 @@ impl Binder<'_> {
         let value = Typed::new(Expr::Column { depth: 0, index: 0 }, element);
         let each = match is_json {
             true => self.as_json(value),
-            false => self.coerce(value, Type::Text, Context::Assignment, at)?,
+            false => self.written(value, at)?,
         };
         // The place of the elements, among arguments of the types that they have.
         let place = Typed::new(Expr::Const(Datum::Null), each.ty);
@@ -204,7 +214,7 @@ impl Binder<'_> {
                 Some(_) => self.known(typed),
                 None => {
                     let typed = self.known(typed);
-                    self.coerce(typed, Type::Text, Context::Assignment, at)?
+                    self.written(typed, at)?
                 }
             };
             list.push(typed.expr);
@@ -218,6 +228,15 @@ impl Binder<'_> {
             Shape::ElementOf(number) => types.get(number).and_then(|ty| ty.element()).unwrap_or(Type::Text),
         };
         Ok(Typed::new(Expr::Call(function, list), ty))
+    }
+
+    /// The text that a type writes. A cast of a truth value to a text has another one: `true`.
+    fn written(&mut self, typed: Typed, at: Position) -> Result<Typed> {
+        let typed = match typed.ty {
+            Type::Bool => self.coerce(typed, Type::Name, Context::Assignment, at)?,
+            _ => typed,
+        };
+        self.coerce(typed, Type::Text, Context::Assignment, at)
     }
 
     /// The element that is looked for has the type of the array's elements.
@@ -256,6 +275,13 @@ impl Binder<'_> {
 fn is_cast(from: Type, to: Type) -> bool {
     let is_plain = |ty: Type| ty.element().is_none() && !ty.is_row() && !matches!(ty, Type::Unknown | Type::Void);
     is_plain(from) && is_plain(to) && context(from, to).is_some()
+}
+
+/// Whether there is a function of this name with so many arguments, also one that is no row of the table of functions.
+fn is_known(name: &str, count: usize) -> bool {
+    let is_special = matches!(name, "coalesce" | "greatest" | "least" | "nullif" | "pg_typeof");
+    let fits = |function: &Function| function.is_variadic || function.arguments.len() == count;
+    is_special || Type::named(name).is_some() || func::all().any(|function| function.name == name && fits(function))
 }
 
 /// How well the function fits. `None`: not at all.

@@ -230,6 +230,11 @@ impl Binder<'_> {
                 let ty = array_of(column.ty)?;
                 Ok(Typed::new(Expr::ArrayOf(Box::new(super::memo::kept(node))), ty))
             }
+            ast::Expr::Array(list, at) if list.is_empty() => {
+                Err(Error::new(SqlState::INDETERMINATE_DATATYPE, "cannot determine type of empty array")
+                    .hint("Explicitly cast to the desired type, for example ARRAY[]::integer[].")
+                    .at(*at))
+            }
             ast::Expr::Array(list, at) => {
                 let list = list.iter().map(|expr| self.expr(expr, scope)).collect::<Result<Vec<_>>>()?;
                 let (list, element) = self.unify(list, "ARRAY", *at)?;
@@ -240,8 +245,7 @@ impl Binder<'_> {
             ast::Expr::Element(base, index, at) => {
                 let base = self.expr(base, scope)?;
                 if base.ty == Type::Jsonb {
-                    let index = self.expr(index, scope)?;
-                    let index = self.coerce(index, Type::Text, Context::Assignment, *at)?;
+                    let index = self.json_subscript(index, *at, scope)?;
                     return Ok(Typed::new(Expr::Element(boxed(base), boxed(index)), Type::Jsonb));
                 }
                 if base.ty == Type::Name {
@@ -419,6 +423,14 @@ impl Binder<'_> {
             let message = || format!("{place} types {found} and {} cannot be matched", typed.ty);
             found = match (found, typed.ty) {
                 (Type::Unknown, other) | (other, Type::Unknown) => other,
+                // Nothing is computed here, so a number of 32 bits stays one.
+                (one, two) if one.rank().is_some() && two.rank().is_some() => {
+                    if one.rank() >= two.rank() {
+                        one
+                    } else {
+                        two
+                    }
+                }
                 (one, two) => meeting(one, two)
                     .filter(|ty| *ty != Type::Text || one.is_text())
                     .filter(|_| !one.is_row() || one.is_record() == two.is_record())
@@ -663,6 +675,10 @@ impl Binder<'_> {
             ast::Expr::Literal(Literal::Number(number), _) if matches!(ty, Type::Float4 | Type::Float8) => {
                 Typed::new(Expr::Const(Datum::Text(number.clone())), Type::Unknown)
             }
+            // Its elements have the type that is said here.
+            ast::Expr::Array(list, _) if is_empty_array(list) && ty.element().is_some() => {
+                Typed::new(Expr::Array(Vec::new()), ty)
+            }
             _ => self.expr(expr, scope)?,
         };
         let from = inner.ty;
@@ -739,6 +755,11 @@ pub fn array_of(element: Type) -> Result<Type> {
         other => other.array(),
     };
     ty.ok_or_else(|| Error::unsupported(format!("an array of {element}")))
+}
+
+/// Whether an array has no elements but arrays without elements.
+fn is_empty_array(list: &[ast::Expr]) -> bool {
+    list.iter().all(|expr| matches!(expr, ast::Expr::Array(inner, _) if is_empty_array(inner)))
 }
 
 /// The error of an operator that is not there.

@@ -173,7 +173,7 @@ impl Binder<'_> {
     }
 }
 
-fn oid_expr(oid: u32) -> Expr {
+pub(super) fn oid_expr(oid: u32) -> Expr {
     Expr::Const(lodestone_sql_types::Datum::Int(oid.into()))
 }
 

@@ -77,7 +77,7 @@ impl Binder<'_> {
         let relation = Relation {
             schema: Some(root.schema.clone()),
             name: root.name.clone(),
-            is_aliased: alias != root.name,
+            is_aliased: self.has_alias || alias != root.name,
             is_visible: self.catalog.table(&plain).is_some_and(|found| found.oid == root.oid),
         };
         related(columns_of(table, alias), relation)
@@ -542,8 +542,12 @@ impl Binder<'_> {
         let shared: Vec<Name> = match on {
             JoinOn::Using(names) => names.clone(),
             JoinOn::Natural => {
-                let names =
-                    left.columns.iter().filter(|column| right.columns.iter().any(|other| other.name == column.name));
+                // A column that another join has merged is shown once, and hidden as that of its own table.
+                let is_shared = |column: &&ScopeColumn| {
+                    let same = |other: &ScopeColumn| !other.is_hidden && other.name == column.name;
+                    !column.is_hidden && right.columns.iter().any(same)
+                };
+                let names = left.columns.iter().filter(is_shared);
                 names.map(|column| Name { value: column.name.clone(), at: NOWHERE }).collect()
             }
             _ => Vec::new(),

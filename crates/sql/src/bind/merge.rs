@@ -11,7 +11,7 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 use super::Binder;
 use super::access::{with_access, with_conditions};
 use super::change::{Bound, Insert};
-use super::family::all_rows;
+use super::family::{all_rows, oid_expr};
 use super::from::hidden_table;
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::TableDef;
@@ -41,7 +41,11 @@ impl Binder<'_> {
                 .detail("The name is used both as MERGE target table and data source."));
         }
         let names = own.clone();
-        own.resize_with(target.width, nameless);
+        // Its number is after everything else of the row.
+        let relation = own.first().and_then(|column| column.relation.clone());
+        let oid = self.oid_column(shown).map(|column| ScopeColumn { relation, ..column });
+        own.resize_with(target.width - usize::from(oid.is_some()), nameless);
+        own.extend(oid);
         // The join has the source first.
         let scope = Scope { columns: others.iter().chain(&own).cloned().collect(), parent: None };
         let condition = self.condition(&merge.on, &scope, "JOIN/ON")?;
@@ -82,8 +86,8 @@ impl Binder<'_> {
         let table = self.table(name)?;
         if !self.has_heirs(name, &table) {
             let shows_number = table.hidden.is_some();
-            let node = Node::Scan(Box::new(Scan { shows_number, ..all_rows(table.clone()) }));
-            let width = table.columns.len() + usize::from(shows_number);
+            let node = self.own_rows(Scan { shows_number, ..all_rows(table.clone()) });
+            let width = table.columns.len() + usize::from(shows_number) + usize::from(self.shows_oids);
             return Ok(Target { table, members: Vec::new(), node, width });
         }
         let members = self.members(&table);
@@ -98,11 +102,12 @@ impl Binder<'_> {
             columns.push(Expr::Const(Datum::Int(number)));
             columns.push(if shows_number { column(own) } else { null() });
             columns.extend((0..most).map(|index| if index < own { column(index) } else { null() }));
+            columns.extend(self.shows_oids.then(|| oid_expr(member.oid)));
             let limits = self.bounds_of(&table, member, map);
             Member { node: Node::Project { input: Box::new(scan), columns }, limits }
         };
         let node = Node::Append((0..).zip(&members).map(part).collect());
-        let width = table.columns.len() + 2 + most;
+        let width = table.columns.len() + 2 + most + usize::from(self.shows_oids);
         let members = members.into_iter().map(|(table, map)| MergeMember { table, map }).collect();
         Ok(Target { table, members, node, width })
     }

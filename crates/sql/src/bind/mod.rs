@@ -18,6 +18,7 @@ mod merge;
 mod operator;
 mod order;
 mod query;
+mod recursion;
 mod recursive;
 mod row;
 mod scope;
@@ -38,6 +39,7 @@ use crate::run::point::PointQuery;
 pub use crate::catalog::types::UserType;
 pub use expr::Typed;
 pub use family::{partition_key, partition_key_of};
+pub use with_change::changed;
 
 /// Binds one statement.
 pub struct Binder<'c> {
@@ -72,6 +74,8 @@ pub struct Binder<'c> {
     aggregating: Vec<usize>,
     /// Tables have a hidden column `tableoid`, because the statement names it.
     shows_oids: bool,
+    /// The table whose rows change has an alias, which may be its own name.
+    has_alias: bool,
     /// The columns that each `*` stands for, where that is asked for.
     stars: Option<stars::Stars>,
     /// The clause that is being bound, for messages.
@@ -360,6 +364,7 @@ impl<'c> Binder<'c> {
             numbered: Vec::new(),
             aggregating: Vec::new(),
             shows_oids: false,
+            has_alias: false,
             stars: None,
             place: "here",
         }
@@ -370,32 +375,39 @@ impl Binder<'_> {
     fn statement(&mut self, statement: Statement) -> Result<(Action, Vec<OutputColumn>)> {
         Ok(match statement {
             Statement::Empty => (Action::Empty, Vec::new()),
-            Statement::Query(query) => {
-                self.bind_changes(&query.with)?;
+            Statement::Query(mut query) => {
+                self.bind_changes(&mut query.with)?;
                 let (node, columns) = self.query(&query, None)?;
                 (Action::Select(node), columns)
             }
-            Statement::Insert { table, columns, alias, source, overriding, conflict, returning, with } => {
-                self.bind_changes(&with)?;
+            Statement::Insert { table, columns, alias, source, overriding, conflict, returning, mut with } => {
+                self.share_all(&mut with);
+                self.bind_changes(&mut with)?;
                 self.with.push(with);
                 let parts =
                     change::Insert { columns: &columns, source: &source, overriding, conflict: conflict.as_ref() };
                 self.insert(&table, alias, &parts, &returning)?
             }
-            Statement::Update { table, alias, set, from, filter, returning, with } => {
-                self.bind_changes(&with)?;
+            Statement::Update { table, alias, set, from, filter, returning, mut with } => {
+                self.share_all(&mut with);
+                self.bind_changes(&mut with)?;
                 self.with.push(with);
+                self.has_alias = alias.is_some();
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.update((&table, &shown), &set, &from, filter.as_ref(), &returning)?
             }
-            Statement::Delete { table, alias, using, filter, returning, with } => {
-                self.bind_changes(&with)?;
+            Statement::Delete { table, alias, using, filter, returning, mut with } => {
+                self.share_all(&mut with);
+                self.bind_changes(&mut with)?;
                 self.with.push(with);
+                self.has_alias = alias.is_some();
                 let shown = alias.unwrap_or_else(|| table.name.clone());
                 self.delete((&table, &shown), &using, filter.as_ref(), &returning)?
             }
-            Statement::Merge(merge) => {
-                self.bind_changes(&merge.with)?;
+            Statement::Merge(mut merge) => {
+                self.share_all(&mut merge.with);
+                self.bind_changes(&mut merge.with)?;
+                self.has_alias = merge.alias.is_some();
                 self.with.push(merge.with.clone());
                 self.merge(&merge)?
             }

@@ -112,6 +112,18 @@ impl Binder<'_> {
         Ok((self.coerce(one, ty, Context::Implicit, at)?, self.coerce(two, ty, Context::Implicit, at)?))
     }
 
+    /// The name or number of a part of a `jsonb`, as a text.
+    pub(super) fn json_subscript(&mut self, index: &ast::Expr, at: Position, scope: &Scope<'_>) -> Result<Typed> {
+        let index_at = index.at();
+        let index = self.expr(index, scope)?;
+        if !index.ty.is_text() && !matches!(index.ty, Type::Int2 | Type::Int4) {
+            let message = format!("subscript type {} is not supported", index.ty);
+            let hint = "jsonb subscript must be coercible to either integer or text.";
+            return Err(super::mismatch(message, index_at).hint(hint));
+        }
+        self.coerce(index, Type::Text, Context::Assignment, at)
+    }
+
     /// `a[1][2]`, `a[1:2]`.
     pub(super) fn part(
         &mut self,
@@ -128,8 +140,7 @@ impl Binder<'_> {
             }
             let mut found = base;
             for index in list.iter().filter_map(|one| one.high.as_ref()) {
-                let index = self.expr(index, scope)?;
-                let index = self.coerce(index, Type::Text, Context::Assignment, at)?;
+                let index = self.json_subscript(index, at, scope)?;
                 found = Typed::new(Expr::Element(Box::new(found.expr), Box::new(index.expr)), Type::Jsonb);
             }
             return Ok(found);

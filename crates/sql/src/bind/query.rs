@@ -39,7 +39,8 @@ impl Binder<'_> {
         }
         let level = self.with.len();
         self.with_depths.insert(level, parent.map_or(0, Scope::depth));
-        self.with.push(query.with.clone());
+        let with = self.numbered_with(query);
+        self.with.push(with);
         let found = self.query_inside(query, parent);
         self.with.pop();
         self.with_depths.remove(&level);

@@ -5,9 +5,11 @@ use lodestone_sql_types::{Datum, Error, Result, SqlState, Type};
 
 use super::Binder;
 use super::from::output_columns;
+use super::recursion;
 use super::scope::{Scope, ScopeColumn};
 use crate::catalog::{SequenceDef, ViewDef};
 use crate::parse::ast::{Alias, Body, Query, SetOperation, With};
+use crate::parse::walk;
 use crate::plan::{Expr, Node, OutputColumn};
 
 /// A query that names itself, while the part that does so is being bound.
@@ -106,12 +108,44 @@ impl Binder<'_> {
         self.with.truncate(level);
         self.with.extend(hidden);
         let (node, output) = found?;
+        let node = match with.shared {
+            Some(number) if node.is_volatile() && !node.is_correlated() && !node.takes_locks() => {
+                Node::Shared { number, input: Box::new(node) }
+            }
+            _ => node,
+        };
         let mut columns = output_columns(output, shown.as_ref());
         if alias.columns.is_empty() {
             let names = with.columns.iter().map(|column| column.value.clone()).collect();
             columns = super::from::renamed(columns, &Alias { name: shown, columns: names })?;
         }
         Ok(Some((node, columns)))
+    }
+
+    /// The queries of WITH, with a number for each that is named more than once: all of these see the same rows.
+    pub(super) fn numbered_with(&mut self, query: &Query) -> Vec<With> {
+        let mut list = query.with.clone();
+        if list.is_empty() {
+            return list;
+        }
+        // Their names are not hidden in the query without them.
+        let mut named = walk::sources(&Query { with: Vec::new(), ..query.clone() });
+        named.extend(list.iter().flat_map(|with| walk::sources(&with.query)));
+        let count = |name: &str| named.iter().filter(|one| one.name.schema.is_none() && one.name.name == name).count();
+        for with in list.iter_mut().filter(|with| with.shared.is_none() && count(&with.name.value) > 1) {
+            self.share(with);
+        }
+        list
+    }
+
+    /// Gives each query of WITH of a change a number: which parts of it name them is not looked for.
+    pub(super) fn share_all(&mut self, list: &mut [With]) {
+        list.iter_mut().for_each(|with| self.share(with));
+    }
+
+    fn share(&mut self, with: &mut With) {
+        with.shared = Some(self.work_count);
+        self.work_count += 1;
     }
 
     /// A query that may name itself: rows of the first part, then those of the second part over the rows before.
@@ -146,8 +180,8 @@ impl Binder<'_> {
         for (column, name) in columns.iter_mut().zip(&with.columns) {
             column.name.clone_from(&name.value);
         }
-        self.work_count += 1;
         let (name, number) = (with.name.value.clone(), self.work_count);
+        self.work_count += 1;
         self.work.push(Work {
             name: name.clone(),
             number,
@@ -156,10 +190,11 @@ impl Binder<'_> {
             nested: Some(self.nested),
             has_rows: true,
         });
-        let step = self.query(&whole(right), parent);
+        let step = recursion::refuse(right, &name).and_then(|()| self.query(&whole(right), parent));
         self.with.truncate(around);
         let is_used = self.work.pop().is_some_and(|work| work.is_used);
         let (step, others) = step?;
+        recursion::refuse_twice(right, &name)?;
         if !is_used {
             return plain(self);
         }

@@ -429,7 +429,7 @@ impl Binder<'_> {
                 let message = format!("could not determine row type for result of {name}");
                 let hint = "Provide a non-null record argument, or call the function in the FROM clause using a column \
                             definition list.";
-                return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message).hint(hint).at(at));
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message).hint(hint).at(at));
             }
             _ => {
                 let message = format!("first argument of {name} must be a row type");

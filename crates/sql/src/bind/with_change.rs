@@ -15,7 +15,11 @@ use crate::plan::{Action, Change, Expr, First, Node, Parts};
 
 impl Binder<'_> {
     /// Binds the changes among the queries of WITH.
-    pub(super) fn bind_changes(&mut self, list: &[With]) -> Result<()> {
+    pub(super) fn bind_changes(&mut self, list: &mut [With]) -> Result<()> {
+        if list.iter().any(|with| with.change.is_some()) {
+            self.share_all(list);
+        }
+        let list = &*list;
         for (number, with) in list.iter().enumerate() {
             let Some(change) = &with.change else { continue };
             self.with.push(list[..number].iter().filter(|other| other.change.is_none()).cloned().collect());
@@ -91,7 +95,8 @@ impl Binder<'_> {
     }
 }
 
-fn changed(change: &Change) -> &TableDef {
+/// The table whose rows a change changes.
+pub fn changed(change: &Change) -> &TableDef {
     match change {
         Change::Insert { table, .. } | Change::Joined { table, .. } => table,
         Change::Update { scan, .. } | Change::Delete { scan } => &scan.table,

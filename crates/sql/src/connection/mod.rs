@@ -298,6 +298,7 @@ impl Connection {
                 reports: RefCell::default(),
                 level: isolation.to_owned(),
                 transaction_time: time::now(),
+                is_read_only: false,
                 statement_time: time::now(),
                 catalog: database.catalog(),
                 shared: database.clone(),

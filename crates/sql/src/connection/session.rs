@@ -39,6 +39,8 @@ pub struct SessionState {
     /// The level of the transaction at hand.
     pub level: String,
     pub transaction_time: i64,
+    /// The statement at hand runs in a read-only transaction.
+    pub is_read_only: bool,
     pub statement_time: i64,
     pub catalog: Arc<Catalog>,
     pub shared: Database,
@@ -337,7 +339,9 @@ impl Session for SessionState {
                 let message = "lastval is not yet defined in this session";
                 Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
             };
-            return self.sequences.borrow().1.ok_or_else(error);
+            let given = self.sequences.borrow();
+            let oid = given.1.filter(|oid| self.catalog.relation(*oid).is_some());
+            return oid.and_then(|oid| given.0.get(&oid).copied()).ok_or_else(error);
         }
         let (SequenceCall::Next(oid)
         | SequenceCall::Current(oid)
@@ -358,13 +362,24 @@ impl Session for SessionState {
                 return Err(Error::new(SqlState::UNDEFINED_TABLE, message));
             }
         };
+        if self.is_read_only && !sequence.schema.starts_with("pg_temp") {
+            let name = match call {
+                SequenceCall::Next(_) => Some("nextval"),
+                SequenceCall::Set(..) => Some("setval"),
+                _ => None,
+            };
+            if let Some(name) = name {
+                let message = format!("cannot execute {name}() in a read-only transaction");
+                return Err(Error::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
+            }
+        }
         match call {
             SequenceCall::Next(_) => {
                 let (value, ticket) = shared.sequences.next(&shared.engine, &sequence)?;
                 self.waits.borrow_mut().extend(ticket.filter(|ticket| !ticket.is_durable()));
                 let mut given = self.sequences.borrow_mut();
                 given.0.insert(oid, value);
-                given.1 = Some(value);
+                given.1 = Some(oid);
                 Ok(value)
             }
             SequenceCall::Set(_, value, is_called) => {

@@ -349,6 +349,7 @@ impl Connection {
         };
         let is_change = matches!(plan.action, Action::Change(..)) || !plan.first.is_empty();
         let only_reads = plan.only_reads();
+        self.session.is_read_only = open.is_read_only;
         if open.is_read_only {
             refuse_changes(plan, is_change)?;
         }
@@ -559,6 +560,12 @@ fn is_retried(error: &Error, attempt: u32) -> bool {
 
 /// Refuses a statement of a read-only transaction that is no mere query.
 fn refuse_changes(plan: &Plan, is_change: bool) -> Result<()> {
+    if let Action::Change(change, _) = &plan.action
+        && plan.first.is_empty()
+        && crate::bind::changed(change).schema.starts_with("pg_temp")
+    {
+        return Ok(());
+    }
     let what = match plan.action {
         _ if is_change => verb(plan),
         Action::Select(_) if !plan.only_reads() => "SELECT FOR UPDATE",

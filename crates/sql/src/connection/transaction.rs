@@ -53,6 +53,7 @@ pub struct Open {
 #[derive(Clone, Debug)]
 pub struct Mark {
     catalog: Option<Arc<Catalog>>,
+    is_read_only: bool,
     events: EventsMark,
     /// Locks, and locks of numbers.
     locks: (usize, usize),
@@ -60,11 +61,12 @@ pub struct Mark {
 
 impl Open {
     pub(super) fn mark(&self, locks: (usize, usize)) -> Mark {
-        Mark { catalog: self.catalog.clone(), events: self.events.mark(), locks }
+        Mark { catalog: self.catalog.clone(), is_read_only: self.is_read_only, events: self.events.mark(), locks }
     }
 
     pub(super) fn go_back(&mut self, mark: &Mark) {
         self.catalog.clone_from(&mark.catalog);
+        self.is_read_only = mark.is_read_only;
         self.events.go_back(&mark.events);
     }
 }
@@ -290,6 +292,16 @@ impl Connection {
         let Some(open) = &mut self.open else { return Ok(()) };
         open.is_deferrable = modes.is_deferrable.unwrap_or(open.is_deferrable);
         if let Some(is_read_only) = modes.is_read_only {
+            if open.is_read_only && !is_read_only {
+                let message = match open.savepoints.is_empty() {
+                    false => "cannot set transaction read-write mode inside a read-only transaction",
+                    true if open.statements > 0 => "transaction read-write mode must be set before any query",
+                    true => "",
+                };
+                if !message.is_empty() {
+                    return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+                }
+            }
             open.is_read_only = is_read_only;
         }
         let Some(level) = modes.isolation.map(level_name).filter(|level| *level != self.session.level) else {
@@ -386,6 +398,8 @@ impl Connection {
         let savepoint = open.savepoints[place].1;
         if is_release {
             open.tx.release(savepoint).map_err(from_engine)?;
+            // As ROLLBACK TO does: only rows and definitions are handed on.
+            open.is_read_only = open.savepoints[place].2.is_read_only;
             open.savepoints.truncate(place);
             open.release_from(place);
         } else {

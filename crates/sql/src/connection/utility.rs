@@ -48,9 +48,9 @@ impl Connection {
                 self.go_to_savepoint(name, true)?;
                 tag("RELEASE")
             }
-            Statement::Set { name, value, is_local } => {
+            Statement::Set { name, value, is_local, is_reset } => {
                 self.change_setting(name, value.as_deref(), *is_local)?;
-                tag(if value.is_some() { "SET" } else { "RESET" })
+                tag(if *is_reset { "RESET" } else { "SET" })
             }
             Statement::SetTransaction { modes, is_session } => {
                 self.set_transaction(*modes, *is_session)?;

@@ -310,6 +310,8 @@ pub struct With {
     pub is_recursive: bool,
     /// A change of rows in the place of the query, which has no rows then.
     pub change: Option<Box<Statement>>,
+    /// The binder's number of it, if it is used in several places.
+    pub shared: Option<usize>,
 }
 
 /// A query with its order and limits.
@@ -866,8 +868,10 @@ pub enum Statement {
     Release(String),
     Set {
         name: String,
+        /// `None`: that of the start.
         value: Option<String>,
         is_local: bool,
+        is_reset: bool,
     },
     SetTransaction {
         modes: Modes,

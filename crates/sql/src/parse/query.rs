@@ -98,9 +98,9 @@ impl Converter<'_> {
             }
             if Self::is_change(&cte.query.body) {
                 let change = Some(Box::new(self.query_or_change(*cte.query)?));
-                return Ok(With { name, columns, query: Query::empty(), is_recursive: false, change });
+                return Ok(With { name, columns, query: Query::empty(), is_recursive: false, change, shared: None });
             }
-            Ok(With { name, columns, query: self.query(*cte.query)?, is_recursive, change: None })
+            Ok(With { name, columns, query: self.query(*cte.query)?, is_recursive, change: None, shared: None })
         };
         with.cte_tables.into_iter().map(cte).collect()
     }
@@ -214,6 +214,10 @@ impl Converter<'_> {
                 tree::NamedWindowExpr::WindowSpec(spec) => self.over(spec, name.at)?,
                 tree::NamedWindowExpr::NamedWindow(_) => return Err(refuse("this form of WINDOW", name.at)),
             };
+            if windows.iter().any(|(other, _): &(super::ast::Name, _)| other.value == name.value) {
+                let message = format!("window \"{}\" is already defined", name.value);
+                return Err(Error::new(SqlState::WINDOWING_ERROR, message).at(name.at));
+            }
             windows.push((name, over));
         }
         let is_other = !optimizer_hints.is_empty()

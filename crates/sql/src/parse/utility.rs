@@ -193,7 +193,7 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
         "SET" => set(&mut tokens),
         "RESET" => {
             let name = setting_name(&mut tokens)?;
-            tokens.end(Statement::Set { name, value: None, is_local: false })
+            tokens.end(Statement::Set { name, value: None, is_local: false, is_reset: true })
         }
         "SHOW" => {
             let name = setting_name(&mut tokens)?;
@@ -532,7 +532,7 @@ fn set(tokens: &mut Tokens<'_>) -> Result<Option<Statement>> {
         name
     };
     let value = value(tokens)?;
-    tokens.end(Statement::Set { name, value, is_local })
+    tokens.end(Statement::Set { name, value, is_local, is_reset: false })
 }
 
 /// The value of a setting; `None` for DEFAULT.

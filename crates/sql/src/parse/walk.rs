@@ -28,6 +28,13 @@ pub fn sources(part: &Query) -> Vec<Source> {
     found.sources
 }
 
+/// The relations in a table of FROM.
+pub fn sources_of(part: &TableRef) -> Vec<Source> {
+    let mut found = Found::default();
+    table(part, &mut found);
+    found.sources
+}
+
 fn query(query_of: &Query, found: &mut Found) {
     let depth = found.hidden.len();
     for with in &query_of.with {

@@ -77,6 +77,7 @@ impl Node {
                 exprs.extend([percent].into_iter().chain(repeat));
             }
             Self::Append(members) => inputs.extend(members.iter().map(|member| &member.node)),
+            Self::Shared { input, .. } => inputs.push(input),
             Self::Work { .. } => {}
         }
         Parts { exprs, inputs }

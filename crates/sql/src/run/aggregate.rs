@@ -40,7 +40,11 @@ impl State {
         let argument = arguments.first().cloned().unwrap_or(Datum::Null);
         let takes_nulls = matches!(
             aggregate,
-            Aggregate::CountRows | Aggregate::ArrayAgg | Aggregate::JsonAgg(_) | Aggregate::JsonObjectAgg(_)
+            Aggregate::CountRows
+                | Aggregate::ArrayAgg
+                | Aggregate::ArrayStack
+                | Aggregate::JsonAgg(_)
+                | Aggregate::JsonObjectAgg(_)
         );
         if argument.is_null() && !takes_nulls {
             return Ok(());
@@ -84,7 +88,13 @@ impl State {
                 }
                 (before, _) => before,
             },
-            Aggregate::ArrayAgg => match before {
+            Aggregate::ArrayStack if argument.is_null() => {
+                return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, "cannot accumulate null arrays"));
+            }
+            Aggregate::ArrayStack if array::values(&argument).is_empty() => {
+                return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "cannot accumulate empty arrays"));
+            }
+            Aggregate::ArrayAgg | Aggregate::ArrayStack => match before {
                 Datum::Array(mut values) => {
                     values.push(argument);
                     Datum::Array(values)
@@ -111,10 +121,14 @@ impl State {
             (Aggregate::JsonAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("[{list}]"))?,
             (Aggregate::JsonObjectAgg(ty), Datum::Text(list)) => text::decode(ty, &format!("{{ {list} }}"))?,
             (Aggregate::Figure(figure, ty), value) => super::figure::result(figure, ty, &value)?,
-            (Aggregate::ArrayAgg, Datum::Array(values))
-                if values.iter().any(|value| matches!(value, Datum::Array(_) | Datum::Shaped(_))) =>
-            {
-                array::stack(&values)?
+            (Aggregate::ArrayStack, Datum::Array(values)) => {
+                array::stack(&values).map_err(|error| match error.state() {
+                    SqlState::ARRAY_SUBSCRIPT_ERROR => {
+                        let message = "cannot accumulate arrays of different dimensionality";
+                        Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, message)
+                    }
+                    _ => error,
+                })?
             }
             (_, value) => value,
         })

@@ -148,5 +148,5 @@ fn exact_result(figure: Figure, sums: &[Datum]) -> Result<Datum> {
     }
     let found = distances.divide(&count.multiply(&less)?)?;
     let is_root = matches!(figure, Figure::DeviationPopulation | Figure::DeviationSample);
-    Ok(Datum::Numeric(if is_root { numeric::square_root(&found)? } else { found }))
+    Ok(Datum::Numeric(if is_root { numeric::deviation(&found)? } else { found }))
 }

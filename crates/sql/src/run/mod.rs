@@ -317,11 +317,22 @@ impl Run<'_> {
                 }
                 Ok(Flow::More)
             }
+            Node::Shared { number, input } => give(self.shared(*number, input)?.iter().cloned(), sink),
             Node::Work { number } => {
                 let rows = self.work.borrow().get(number).cloned().unwrap_or_default();
                 give(rows.iter().cloned(), sink)
             }
         }
+    }
+
+    /// The rows of a query that are read once for all that name it.
+    fn shared(&self, number: usize, input: &Node) -> Outcome<Rc<Vec<Row>>> {
+        if let Some(rows) = self.work.borrow().get(&number) {
+            return Ok(rows.clone());
+        }
+        let rows = Rc::new(self.rows(input, None)?);
+        self.work.borrow_mut().insert(number, rows.clone());
+        Ok(rows)
     }
 
     /// All rows of `node`.
