@@ -53,6 +53,7 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
         Datum::Bytes(value) => bytes.extend(value),
         Datum::Date(days) => bytes.extend(days.to_be_bytes()),
         Datum::Time(micros) => bytes.extend(micros.to_be_bytes()),
+        Datum::ZonedTime(value) => value.write_bytes(bytes),
         Datum::Interval(value) => {
             bytes.extend(value.micros.to_be_bytes());
             bytes.extend(value.days.to_be_bytes());
@@ -189,6 +190,7 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
             let micros = i64::from_be_bytes(fixed8()?);
             Datum::Time(within((0..=DAY_MICROS).contains(&micros), "time", micros)?)
         }
+        Type::Timetz => Datum::ZonedTime(crate::zoned_time::ZonedTime::of_bytes(bytes).ok_or_else(bad)?),
         Type::Interval => interval(bytes).ok_or_else(bad)?,
         Type::Jsonb => match bytes.split_first() {
             Some((&JSONB_VERSION, rest)) => crate::text::decode(ty, utf8(rest)?)?,

@@ -10,6 +10,7 @@ use crate::style;
 use crate::text;
 use crate::time::DAY_MICROS;
 use crate::types::Type;
+use crate::zoned_time::ZonedTime;
 
 /// How implicit a cast may be. The order is that of strength.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +56,8 @@ pub fn context(from: Type, to: Type) -> Option<Context> {
         (Type::Bpchar, Type::Text | Type::Varchar) | (Type::Name | Type::Char, Type::Text) => Some(Implicit),
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Some(Implicit),
         (Type::Timestamp | Type::Timestamptz, Type::Time) | (Type::Interval, Type::Time) => Some(Assignment),
-        (Type::Time, Type::Interval) => Some(Implicit),
+        (Type::Time, Type::Interval | Type::Timetz) => Some(Implicit),
+        (Type::Timetz, Type::Time) | (Type::Timestamptz, Type::Timetz) => Some(Assignment),
         (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Some(Assignment),
         (Type::Jsonb, Type::Bool) => Some(Explicit),
         (Type::Jsonb, _) if to.is_number() => Some(Explicit),
@@ -140,6 +142,8 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
                 if to == Type::Timestamptz { style::to_utc(found).ok_or_else(error)? } else { found }
             }
         }),
+        (Datum::Time(micros), Type::Timetz) => zoned(micros, from),
+        (Datum::ZonedTime(time), Type::Time) => Datum::Time(time.micros),
         (Datum::Time(micros), Type::Interval) => Datum::Interval(Interval { micros, ..Interval::default() }),
         (Datum::Interval(span), Type::Time) => Datum::Time(span.micros.rem_euclid(DAY_MICROS)),
         (Datum::Json(value), _) if !to.is_text() && to != Type::Json => of_json(&value, to)?,
@@ -180,6 +184,15 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
             return Err(Error::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}")));
         }
     })
+}
+
+/// The time of day in the zone of the session: of a time without one, or of a moment. `infinity` has none.
+fn zoned(micros: i64, from: Type) -> Datum {
+    match (from, micros) {
+        (Type::Time, _) => Datum::ZonedTime(ZonedTime::of_local(micros)),
+        (_, i64::MAX | i64::MIN) => Datum::Null,
+        _ => Datum::ZonedTime(ZonedTime::at(micros, &style::zone())),
+    }
 }
 
 /// The date and time that clocks show at a moment of the type.
@@ -284,7 +297,7 @@ pub fn fit(datum: Datum, ty: Type, modifier: i32, is_explicit: bool) -> Result<D
 /// The digits of seconds that a modifier of a type of time leaves, if it is one of those and has one.
 #[must_use]
 pub fn second_digits(ty: Type, modifier: i32) -> Option<u32> {
-    let has_digits = matches!(ty, Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval);
+    let has_digits = matches!(ty, Type::Time | Type::Timetz | Type::Timestamp | Type::Timestamptz | Type::Interval);
     if has_digits && modifier >= 0 { u32::try_from(modifier & 0xffff).ok().filter(|digits| *digits <= 6) } else { None }
 }
 
@@ -304,6 +317,7 @@ fn with_digits(datum: Datum, digits: u32) -> Datum {
     };
     match datum {
         Datum::Time(micros) => Datum::Time(rounded(micros)),
+        Datum::ZonedTime(time) => Datum::ZonedTime(ZonedTime { micros: rounded(time.micros), ..time }),
         Datum::Interval(span) => Datum::Interval(Interval { micros: rounded(span.micros), ..span }),
         other => other,
     }

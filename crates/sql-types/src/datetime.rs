@@ -65,7 +65,8 @@ enum Field {
 /// # Errors
 /// 22007; 22008; 22009 for an offset that is too large; 22023 for the name of a time zone that is not known.
 pub fn read(text: &str, name: &str) -> Result<Found> {
-    let outcome = fields(text).and_then(|fields| Moment::default().read(&fields, name == "time"));
+    let outcome = fields(text)
+        .and_then(|fields| Moment::default().read(&fields, name.starts_with("time") && !name.starts_with("timestamp")));
     outcome.map_err(|wrong| match wrong {
         Wrong::Format => {
             let message = format!("invalid input syntax for type {name}: \"{text}\"");
@@ -272,7 +273,7 @@ fn put(part: &mut Option<i64>, value: i64) -> Read<()> {
 
 impl Moment {
     fn read(mut self, fields: &[Field], is_time: bool) -> Read<Found> {
-        let mut before: Option<&Field> = None;
+        let (mut before, mut has_history): (Option<&Field>, bool) = (None, false);
         let count = fields.len();
         for (number, field) in fields.iter().enumerate() {
             match field {
@@ -292,10 +293,17 @@ impl Moment {
                 Field::Word(word) => self.word(word)?,
                 // Before the day it is a day that cannot be read.
                 Field::Zone(_) if !is_time && !self.has_whole_day() => return Err(Wrong::Format),
-                Field::Zone(name) => self.name(name)?,
+                Field::Zone(name) => {
+                    self.name(name)?;
+                    has_history = true;
+                }
                 Field::Offset(text) => self.offset(text)?,
             }
             before = Some(field);
+        }
+        // Its distance from UTC is that of a day.
+        if is_time && has_history && !self.has_whole_day() {
+            return Err(Wrong::Format);
         }
         self.found()
     }

@@ -7,6 +7,7 @@ use crate::array::{self, Shaped};
 use crate::interval::Interval;
 use crate::json::Json;
 use crate::numeric::Numeric;
+use crate::zoned_time::ZonedTime;
 
 /// A value. Its type is known where it is used: an integer of any width, and the number of an object, is an `Int`, a
 /// text of any type a `Text`.
@@ -39,6 +40,8 @@ pub enum Datum {
     Date(i32),
     /// Microseconds since 2000-01-01 00:00 UTC, of both `timestamp` types.
     Time(i64),
+    /// Of `time with time zone`.
+    ZonedTime(ZonedTime),
     /// Of `interval`.
     Interval(Interval),
     /// Of `jsonb`. A `json` is a text.
@@ -73,6 +76,7 @@ impl Datum {
             (Self::Bytes(one), Self::Bytes(two)) => one.cmp(two),
             (Self::Date(one), Self::Date(two)) => one.cmp(two),
             (Self::Time(one), Self::Time(two)) => one.cmp(two),
+            (Self::ZonedTime(one), Self::ZonedTime(two)) => one.cmp(two),
             (Self::Interval(one), Self::Interval(two)) => one.cmp(two),
             (Self::Json(one), Self::Json(two)) => one.order(two),
             (Self::Array(one), Self::Array(two)) | (Self::Record(one), Self::Record(two)) => {
@@ -101,6 +105,7 @@ impl Datum {
             Self::Interval(_) => 11,
             Self::Json(_) => 12,
             Self::Shaped(_) => 13,
+            Self::ZonedTime(_) => 14,
         }
     }
 
@@ -127,6 +132,10 @@ impl Datum {
             Self::Text(value) => key_bytes(value.as_bytes(), bytes),
             Self::Bytes(value) => key_bytes(value, bytes),
             Self::Date(value) => bytes.extend(value.to_le_bytes()),
+            Self::ZonedTime(value) => {
+                bytes.extend(value.micros.to_le_bytes());
+                bytes.extend(value.seconds.to_le_bytes());
+            }
             Self::Interval(value) => bytes.extend(value.length().to_le_bytes()),
             Self::Json(value) => value.key(bytes),
             Self::Shaped(shaped) => {

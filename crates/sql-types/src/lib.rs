@@ -45,6 +45,7 @@ pub mod text;
 pub mod time;
 mod types;
 pub mod zone;
+pub mod zoned_time;
 
 pub use datum::Datum;
 pub use error::{Error, Result, SqlState};

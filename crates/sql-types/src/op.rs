@@ -167,6 +167,20 @@ fn temporal(operation: Arithmetic, ty: Type, one: &Datum, two: &Datum) -> Result
             later(*moment, *span, ty)?
         }
         (Datum::Time(moment), Subtract, Datum::Interval(span)) => later(*moment, span.negate()?, ty)?,
+        (Datum::Interval(span), Add, Datum::ZonedTime(time)) | (Datum::ZonedTime(time), Add, Datum::Interval(span)) => {
+            Datum::ZonedTime(time.later(*span))
+        }
+        (Datum::ZonedTime(time), Subtract, Datum::Interval(span)) => Datum::ZonedTime(time.later(span.negate()?)),
+        (Datum::ZonedTime(time), Add, Datum::Date(day)) | (Datum::Date(day), Add, Datum::ZonedTime(time)) => {
+            Datum::Time(match *day {
+                i32::MAX => i64::MAX,
+                i32::MIN => i64::MIN,
+                day => {
+                    let found = i64::from(day).checked_mul(DAY_MICROS).and_then(|day| day.checked_add(time.utc()));
+                    found.filter(|found| crate::time::is_moment(*found)).ok_or_else(out)?
+                }
+            })
+        }
         // A day and a time of it.
         (Datum::Time(i64::MAX | i64::MIN), Add, Datum::Time(_)) => one.clone(),
         (Datum::Time(_), Add, Datum::Time(i64::MAX | i64::MIN)) => two.clone(),

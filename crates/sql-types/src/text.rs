@@ -82,6 +82,7 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         Datum::Date(days) => text.push_str(&time::date_text(*days)),
         Datum::Time(micros) if ty == Type::Time => text.push_str(&time::clock_text(*micros)),
         Datum::Time(micros) => text.push_str(&time::time_text(*micros, ty == Type::Timestamptz)),
+        Datum::ZonedTime(value) => _ = write!(text, "{value}"),
         Datum::Interval(value) => text.push_str(&value.text(style::with(|style| style.span))),
         Datum::Json(value) => _ = write!(text, "{value}"),
         Datum::Array(values) => write_array(ty, values, text),
@@ -328,6 +329,7 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Bytea => Datum::Bytes(bytes(text)?),
         Type::Uuid => Datum::Bytes(uuid(text).ok_or_else(|| invalid(ty, text))?),
         Type::Time => Datum::Time(time::parse_time_of_day(text)?),
+        Type::Timetz => Datum::ZonedTime(crate::zoned_time::ZonedTime::parse(text)?),
         Type::Interval => Datum::Interval(text.parse()?),
         Type::Json => {
             crate::json::Raw::parse(text, "json")?;

@@ -64,6 +64,8 @@ pub enum Type {
     TimestampArray,
     DateArray,
     TimeArray,
+    Timetz,
+    TimetzArray,
     TimestamptzArray,
     UuidArray,
     Interval,
@@ -154,6 +156,8 @@ types! {
     TimestamptzArray 1185 "_timestamptz" "timestamp with time zone[]" -1 'A' Some(Type::Timestamptz), None;
     Interval 1186 "interval" "interval" 16 'T' None, Some(Type::IntervalArray);
     IntervalArray 1187 "_interval" "interval[]" -1 'A' Some(Type::Interval), None;
+    Timetz 1266 "timetz" "time with time zone" 12 'D' None, Some(Type::TimetzArray);
+    TimetzArray 1270 "_timetz" "time with time zone[]" -1 'A' Some(Type::Timetz), None;
     NumericArray 1231 "_numeric" "numeric[]" -1 'A' Some(Type::Numeric), None;
     Numeric 1700 "numeric" "numeric" -1 'N' None, Some(Type::NumericArray);
     Regclass 2205 "regclass" "regclass" 4 'N' None, None;

@@ -320,6 +320,8 @@ pub enum Node {
         input: Box<Node>,
         limit: Option<Expr>,
         offset: Option<Expr>,
+        /// The order in which rows that are equal to the last one are taken as well. Empty: none are.
+        ties: Vec<SortKey>,
     },
     /// The first row of each group of equal columns; all columns if there are none.
     Distinct {

@@ -542,3 +542,13 @@ fn recursion() {
 fn judged() {
     check(include_str!("expected/judged.out"), &[]);
 }
+
+#[test]
+fn ties() {
+    check(include_str!("expected/ties.out"), &[]);
+}
+
+#[test]
+fn zoned_times() {
+    check(include_str!("expected/zoned_times.out"), &[]);
+}

@@ -288,6 +288,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         json::OF_RECORDS,
         activity::FUNCTIONS,
         introspect::LATER,
+        moment::OF_ZONED_TIMES,
     ]
     .into_iter()
     .flatten()

@@ -1,6 +1,6 @@
 //! Functions of days, moments and spans of time.
 
-use super::{DATE, FLOAT, Function, INT4, INTERVAL, TEXT, TIME, TIMESTAMP, TIMESTAMPTZ, int, of, text};
+use super::{Argument, DATE, FLOAT, Function, INT4, INTERVAL, TEXT, TIME, TIMESTAMP, TIMESTAMPTZ, int, of, text};
 use crate::datetime;
 use crate::datum::Datum;
 use crate::error::{Error, Result, SqlState};
@@ -10,6 +10,7 @@ use crate::style;
 use crate::time::{DAY_MICROS, EPOCH_DAYS, civil_of, days_of};
 use crate::types::Type;
 use crate::zone::{Short, Zone, short};
+use crate::zoned_time::ZonedTime;
 
 const MONTH_SECONDS: i64 = 30 * 86_400;
 /// A year of 365.25 days.
@@ -82,6 +83,49 @@ pub const FUNCTIONS: &[Function] = &[
     .volatile(),
     of("timeofday", &[], Type::Text, |_, _| Ok(super::format::time_of_day())).volatile(),
 ];
+
+const TIMETZ: Argument = Argument::Of(Type::Timetz);
+
+/// Of times of day in a zone. The place of a function is its number: these came later.
+pub const OF_ZONED_TIMES: &[Function] = &[
+    of("date_part", &[TEXT, TIMETZ], Type::Float8, |_, a| part_of_zoned(a).map(float)),
+    of("extract", &[TEXT, TIMETZ], Type::Numeric, |_, a| part_of_zoned(a).map(numeric)),
+    of("timezone", &[TEXT, TIMETZ], Type::Timetz, |s, a| {
+        let zone = zone(text(a, 0))?;
+        Ok(Datum::ZonedTime(zoned(&a[1]).moved(zone.at(s.transaction_time()).seconds)))
+    }),
+    of("timezone", &[INTERVAL, TIMETZ], Type::Timetz, |_, a| {
+        Ok(Datum::ZonedTime(zoned(&a[1]).moved(zone_of_span(span(&a[0]))?)))
+    }),
+    of("overlaps", &[TIMETZ, TIMETZ, TIMETZ, TIMETZ], Type::Bool, |_, a| Ok(overlaps(a))).lax(),
+    of("current_time", &[], Type::Timetz, |s, _| {
+        Ok(Datum::ZonedTime(ZonedTime::at(s.transaction_time(), &style::zone())))
+    })
+    .volatile(),
+];
+
+fn zoned(datum: &Datum) -> ZonedTime {
+    if let Datum::ZonedTime(time) = datum { *time } else { ZonedTime { micros: 0, seconds: 0 } }
+}
+
+/// A part of a time of day in a zone.
+fn part_of_zoned(arguments: &[Datum]) -> Result<Option<Numeric>> {
+    let lower = text(arguments, 0).to_ascii_lowercase();
+    let time = zoned(&arguments[1]);
+    let (rest, seconds) = (time.micros, i64::from(time.seconds));
+    match unit_name(&lower) {
+        "hour" => whole(rest / 3_600_000_000),
+        "minute" => whole(rest / 60_000_000 % 60),
+        "second" => scaled(rest % 60_000_000, 6),
+        "milliseconds" => scaled(rest % 60_000_000, 3),
+        "microseconds" => whole(rest % 60_000_000),
+        "epoch" => scaled(time.utc(), 6),
+        "timezone" => whole(seconds),
+        "timezone_hour" => whole(seconds / 3600),
+        "timezone_minute" => whole(seconds / 60 % 60),
+        _ => Err(no_unit(&lower, Type::Timetz)),
+    }
+}
 
 fn float(value: Option<Numeric>) -> Datum {
     value.map_or(Datum::Null, |value| Datum::Float(value.to_f64()))

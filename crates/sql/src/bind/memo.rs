@@ -32,7 +32,7 @@ pub fn kept(node: Node) -> Node {
         Node::Project { input, columns } => Node::Project { input: inside(input), columns },
         Node::Aggregate { input, keys, calls, sets } => Node::Aggregate { input: inside(input), keys, calls, sets },
         Node::Sort { input, keys } => Node::Sort { input: inside(input), keys },
-        Node::Limit { input, limit, offset } => Node::Limit { input: inside(input), limit, offset },
+        Node::Limit { input, limit, offset, ties } => Node::Limit { input: inside(input), limit, offset, ties },
         Node::Distinct { input, on } => Node::Distinct { input: inside(input), on },
         Node::Set { op, is_all, left, right } => Node::Set { op, is_all, left: inside(left), right: inside(right) },
         Node::Join(join) => {

@@ -243,11 +243,12 @@ fn is_immutable(expr: &Expr) -> bool {
 
 /// Whether a value of one type becomes one of the other by the zone or the style of the session.
 fn reads_settings(from: Type, to: Type) -> bool {
-    use Type::{Date, Interval, Time, Timestamp, Timestamptz};
+    use Type::{Date, Interval, Time, Timestamp, Timestamptz, Timetz};
     match (from.element().unwrap_or(from), to.element().unwrap_or(to)) {
+        (Timestamptz | Time, Timetz) => true,
         (Timestamptz, Date | Time | Timestamp) | (Date | Time | Timestamp, Timestamptz) => true,
         (Date | Timestamp | Timestamptz | Interval, to) => to.is_text(),
-        (from, Date | Time | Timestamp | Timestamptz | Interval) => from.is_text(),
+        (from, Date | Time | Timetz | Timestamp | Timestamptz | Interval) => from.is_text(),
         _ => false,
     }
 }
@@ -560,7 +561,6 @@ fn type_of(name: &TypeName) -> Result<(Type, i32)> {
     let undefined = || Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{}\" does not exist", name.name));
     let unsupported = || Error::unsupported(format!("the type {}", name.name));
     const LATER: &[&str] = &[
-        "timetz",
         "xml",
         "inet",
         "cidr",
@@ -602,7 +602,7 @@ fn type_of(name: &TypeName) -> Result<(Type, i32)> {
             }
             i32::try_from((precision << 16 | scale & 0x7ff) + 4).unwrap_or(-1)
         }
-        (Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval, [digits]) => {
+        (Type::Time | Type::Timetz | Type::Timestamp | Type::Timestamptz | Type::Interval, [digits]) => {
             // Six digits of the seconds are all that there are.
             let digits = i32::try_from((*digits).min(6)).unwrap_or(6);
             lodestone_sql_types::cast::second_modifier(element, digits)

@@ -16,14 +16,15 @@ use crate::plan::{Expr, Part};
 /// The types in which two values are added or multiplied, and that of the result.
 fn temporal(operation: Arithmetic, one: Type, two: Type) -> Option<(Type, Type, Type)> {
     use Arithmetic::{Add, Divide, Multiply, Subtract};
-    use Type::{Date, Float8, Interval, Time, Timestamp, Timestamptz, Unknown};
+    use Type::{Date, Float8, Interval, Time, Timestamp, Timestamptz, Timetz, Unknown};
     Some(match (one, operation, two) {
         (Date, Add | Subtract, Interval) => (Timestamp, Interval, Timestamp),
         (Interval, Add, Date) => (Interval, Timestamp, Timestamp),
         (Date, Add, Time) | (Time, Add, Date) => (Timestamp, Timestamp, Timestamp),
-        (Timestamp | Timestamptz | Time, Add | Subtract, Interval) => (one, Interval, one),
+        (Date, Add, Timetz) | (Timetz, Add, Date) => (one, two, Timestamptz),
+        (Timestamp | Timestamptz | Time | Timetz, Add | Subtract, Interval) => (one, Interval, one),
         (Timestamp | Timestamptz, Add, Unknown) => (one, Interval, one),
-        (Interval, Add, Timestamp | Timestamptz | Time) => (Interval, two, two),
+        (Interval, Add, Timestamp | Timestamptz | Time | Timetz) => (Interval, two, two),
         (Interval, Add | Subtract, Interval | Unknown) | (Unknown, Add | Subtract, Interval) => {
             (Interval, Interval, Interval)
         }

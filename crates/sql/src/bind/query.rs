@@ -82,6 +82,7 @@ impl Binder<'_> {
                     body: body.clone(),
                     order_by: Vec::new(),
                     limit: None,
+                    has_ties: false,
                     offset: None,
                     locks: Vec::new(),
                 };
@@ -185,11 +186,19 @@ impl Binder<'_> {
     }
 
     fn limit(&mut self, node: Node, query: &Query, parent: Option<&Scope<'_>>) -> Result<Node> {
+        if query.has_ties && matches!(query.body, Body::Select(_)) {
+            // It was limited where its order was known.
+            return Ok(node);
+        }
         let (limit, offset) = self.limits(query, parent)?;
         if limit.is_none() && offset.is_none() {
             return Ok(node);
         }
-        Ok(Node::Limit { input: Box::new(node), limit, offset })
+        let ties = match &node {
+            Node::Sort { keys, .. } if query.has_ties => keys.clone(),
+            _ => Vec::new(),
+        };
+        Ok(Node::Limit { input: Box::new(node), limit, offset, ties })
     }
 
     fn select(
@@ -326,11 +335,16 @@ impl Binder<'_> {
         if select.distinct == Distinct::Rows {
             node = Node::Distinct { input: boxed(node), on: Vec::new() };
         }
+        let ties = if query.has_ties { keys.clone() } else { Vec::new() };
         if !keys.is_empty() {
             node = Node::Sort { input: boxed(node), keys };
         }
         if !on.is_empty() {
             node = Node::Distinct { input: boxed(node), on };
+        }
+        if !ties.is_empty() {
+            let (limit, offset) = self.limits(query, scope.parent)?;
+            node = Node::Limit { input: boxed(node), limit, offset, ties };
         }
         if is_wider {
             // The hidden columns end after the limit as well as before it.

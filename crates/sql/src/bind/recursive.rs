@@ -165,6 +165,7 @@ impl Binder<'_> {
             body: body.clone(),
             order_by: Vec::new(),
             limit: None,
+            has_ties: false,
             offset: None,
             locks: Vec::new(),
         };

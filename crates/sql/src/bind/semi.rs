@@ -25,7 +25,7 @@ pub fn exists(node: Node) -> Expr {
 fn bare(node: Node) -> Node {
     match node {
         Node::Project { input, .. } if !input.takes_locks() => Node::Project { input, columns: Vec::new() },
-        Node::Limit { input, limit: Some(Expr::Const(Datum::Int(1..))), offset: None } => bare(*input),
+        Node::Limit { input, limit: Some(Expr::Const(Datum::Int(1..))), offset: None, .. } => bare(*input),
         other => other,
     }
 }

@@ -95,9 +95,10 @@ fn put(node: &mut Node, input: Node, place: &dyn Fn(&mut Expr)) {
             columns.iter_mut().for_each(place);
             **inner = input;
         }
-        Node::Project { input: inner, .. } | Node::Sort { input: inner, .. } | Node::Distinct { input: inner, .. } => {
-            put(inner, input, place);
-        }
+        Node::Project { input: inner, .. }
+        | Node::Sort { input: inner, .. }
+        | Node::Distinct { input: inner, .. }
+        | Node::Limit { input: inner, .. } => put(inner, input, place),
         other => *other = input,
     }
 }
@@ -256,7 +257,9 @@ impl Binder<'_> {
             Type::Int2 | Type::Int4 | Type::Int8 => Type::Int8,
             Type::Float4 | Type::Float8 => Type::Float8,
             Type::Numeric => Type::Numeric,
-            Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => Type::Interval,
+            Type::Date | Type::Time | Type::Timetz | Type::Timestamp | Type::Timestamptz | Type::Interval => {
+                Type::Interval
+            }
             _ => {
                 return Err(no_range(&ty.to_string(), over.at));
             }

@@ -30,7 +30,7 @@ pub fn kind_of(ty: Type, modifier: i32) -> Option<Kind> {
             Some(scale) => Kind::Decimal(scale),
             None => Kind::Text,
         },
-        Type::Interval | Type::Json | Type::Jsonb => Kind::Text,
+        Type::Timetz | Type::Interval | Type::Json | Type::Jsonb => Kind::Text,
         Type::Uuid => Kind::Uuid,
         Type::Time => Kind::I64,
         // The text of the array. It is no part of a key.
@@ -164,7 +164,9 @@ pub fn to_datum(column: &ColumnDef, value: Value) -> Result<Datum> {
         Value::Text(text) => match column.ty {
             Type::Numeric => Datum::Numeric(text.parse().map_err(|_| broken(column))?),
             Type::Bpchar => lodestone_sql_types::cast::fit(Datum::Text(text), column.ty, column.modifier, false)?,
-            ty if matches!(ty, Type::Interval | Type::Jsonb | Type::Composite(_)) || ty.element().is_some() => {
+            ty if matches!(ty, Type::Timetz | Type::Interval | Type::Jsonb | Type::Composite(_))
+                || ty.element().is_some() =>
+            {
                 style::plain(|| of_kept_text(ty, &text)).map_err(|_| broken(column))?
             }
             _ => Datum::Text(text),
@@ -218,7 +220,12 @@ pub fn to_value(column: &ColumnDef, datum: Datum) -> Option<Value> {
         (Datum::Bytes(bytes), Kind::Uuid) => Value::Uuid(lodestone_engine::Uuid::from_bytes(bytes.try_into().ok()?)),
         (Datum::Time(micros), Kind::I64) => Value::I64(micros),
         (
-            datum @ (Datum::Interval(_) | Datum::Json(_) | Datum::Array(_) | Datum::Shaped(_) | Datum::Record(_)),
+            datum @ (Datum::ZonedTime(_)
+            | Datum::Interval(_)
+            | Datum::Json(_)
+            | Datum::Array(_)
+            | Datum::Shaped(_)
+            | Datum::Record(_)),
             Kind::Text,
         ) => Value::Text(style::plain(|| kept_text(column.ty, &datum))),
         (Datum::Text(text), Kind::Uuid) => Value::parse(Kind::Uuid, &text)?,

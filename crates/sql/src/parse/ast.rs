@@ -321,6 +321,8 @@ pub struct Query {
     pub body: Body,
     pub order_by: Vec<Order>,
     pub limit: Option<Expr>,
+    /// Rows that are equal to the last one in the order are taken as well.
+    pub has_ties: bool,
     pub offset: Option<Expr>,
     /// `FOR UPDATE` and its relatives.
     pub locks: Vec<RowLock>,
@@ -334,6 +336,7 @@ impl Query {
             body: Body::Values(Vec::new()),
             order_by: Vec::new(),
             limit: None,
+            has_ties: false,
             offset: None,
             locks: Vec::new(),
         }

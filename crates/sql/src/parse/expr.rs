@@ -572,9 +572,10 @@ impl Converter<'_> {
             D::JSON => plain("json"),
             D::JSONB => plain("jsonb"),
             D::Interval { fields: None, precision } => of("interval", digits(*precision)),
-            D::Time(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
+            D::Time(precision, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
                 of("time", digits(*precision))
             }
+            D::Time(precision, _) => of("timetz", digits(*precision)),
             D::Timestamp(precision @ Some(_), tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => {
                 of("timestamp", digits(*precision))
             }
@@ -591,7 +592,6 @@ impl Converter<'_> {
                     Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
                 }
             },
-            D::Time(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("time"),
             D::Uuid => plain("uuid"),
             D::Timestamp(None, tree::TimezoneInfo::None | tree::TimezoneInfo::WithoutTimeZone) => plain("timestamp"),
             D::Timestamp(None, _) => plain("timestamptz"),
@@ -613,6 +613,7 @@ impl Converter<'_> {
 
 /// Functions that are called without parentheses.
 const PLAIN_FUNCTIONS: &[&str] = &[
+    "current_time",
     "current_timestamp",
     "localtime",
     "current_date",

@@ -27,7 +27,7 @@ impl Converter<'_> {
         let is_other =
             for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty();
         refuse_if(is_other, "this form of a query")?;
-        let (mut limit, mut offset) = (None, None);
+        let (mut limit, mut offset, mut has_ties) = (None, None, false);
         match limit_clause {
             None => {}
             Some(tree::LimitClause::LimitOffset { limit: found, offset: skip, limit_by }) => {
@@ -38,9 +38,22 @@ impl Converter<'_> {
             Some(other) => return Err(Error::unsupported(format!("the clause{other}"))),
         }
         if let Some(tree::Fetch { with_ties, percent, quantity }) = fetch {
-            refuse_if(with_ties || percent, "FETCH .. WITH TIES, and of a percentage")?;
+            refuse_if(percent, "FETCH of a percentage")?;
+            has_ties = with_ties;
             let one = || tree::Expr::value(tree::Value::Number("1".into(), false));
             limit = Some(self.expr(quantity.unwrap_or_else(one))?);
+        }
+        if has_ties {
+            let is_skipping = |lock: &tree::LockClause| lock.nonblock == Some(tree::NonBlock::SkipLocked);
+            let message = match order_by {
+                None => "WITH TIES cannot be specified without ORDER BY clause",
+                Some(_) if locks.iter().any(is_skipping) => "SKIP LOCKED and WITH TIES options cannot be used together",
+                Some(_) => "",
+            };
+            if !message.is_empty() {
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+            }
+            refuse_if(!locks.is_empty(), "FOR UPDATE of rows WITH TIES")?;
         }
         let locks = locks.into_iter().map(|lock| self.row_lock(lock)).collect::<Result<_>>()?;
         Ok(Query {
@@ -48,6 +61,7 @@ impl Converter<'_> {
             body: self.body(*body)?,
             order_by: order_by.map(|order| self.order_by(order)).transpose()?.unwrap_or_default(),
             limit,
+            has_ties,
             offset,
             locks,
         })

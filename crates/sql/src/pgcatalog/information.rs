@@ -296,7 +296,9 @@ fn column_row(session: &dyn Session, column: &Shown<'_>) -> Row {
         Type::Float4 => (precision, radix) = (int(24), int(2)),
         Type::Float8 => (precision, radix) = (int(53), int(2)),
         Type::Date => moment = int(0),
-        Type::Timestamp | Type::Timestamptz => moment = int(6),
+        Type::Time | Type::Timetz | Type::Timestamp | Type::Timestamptz | Type::Interval => {
+            moment = int(lodestone_sql_types::cast::second_digits(column.ty, column.modifier).map_or(6, i64::from));
+        }
         _ => {}
     }
     let data_type = if column.ty.element().is_some() { "ARRAY".to_owned() } else { column.ty.to_string() };

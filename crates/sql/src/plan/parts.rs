@@ -47,9 +47,9 @@ impl Node {
                 inputs.push(input);
                 exprs.extend(keys.iter().map(|key| &key.expr));
             }
-            Self::Limit { input, limit, offset } => {
+            Self::Limit { input, limit, offset, ties } => {
                 inputs.push(input);
-                exprs.extend(limit.iter().chain(offset));
+                exprs.extend(limit.iter().chain(offset).chain(ties.iter().map(|key| &key.expr)));
             }
             Self::Distinct { input, on } => {
                 inputs.push(input);

@@ -286,7 +286,9 @@ impl Run<'_> {
                 rows.sort_by(|(one, _), (two, _)| order(keys, one, two));
                 give(rows.into_iter().map(|(_, row)| row), sink)
             }
-            Node::Limit { input, limit, offset } => self.limit(input, (limit.as_ref(), offset.as_ref()), outer, sink),
+            Node::Limit { input, limit, offset, ties } => {
+                self.limit(input, (limit.as_ref(), offset.as_ref()), ties, outer, sink)
+            }
             Node::Distinct { input, on } => {
                 let mut seen = HashSet::new();
                 self.each(input, outer, &mut |row| {
@@ -318,11 +320,13 @@ impl Run<'_> {
                 Ok(Flow::More)
             }
             Node::Shared { number, input } => give(self.shared(*number, input)?.iter().cloned(), sink),
-            Node::Work { number } => {
-                let rows = self.work.borrow().get(number).cloned().unwrap_or_default();
-                give(rows.iter().cloned(), sink)
-            }
+            Node::Work { number } => give(self.work_rows(*number).iter().cloned(), sink),
         }
+    }
+
+    /// The rows that a recursive query or a change in WITH has returned.
+    fn work_rows(&self, number: usize) -> Rc<Vec<Row>> {
+        self.work.borrow().get(&number).cloned().unwrap_or_default()
     }
 
     /// The rows of a query that are read once for all that name it.
@@ -360,6 +364,7 @@ impl Run<'_> {
         &self,
         input: &Node,
         (limit, offset): (Option<&Expr>, Option<&Expr>),
+        ties: &[SortKey],
         outer: Option<&Env<'_>>,
         sink: &mut dyn FnMut(Row) -> Outcome<Flow>,
     ) -> Outcome<Flow> {
@@ -377,15 +382,23 @@ impl Run<'_> {
         if left == 0 {
             return Ok(Flow::More);
         }
-        let mut is_enough = Flow::More;
+        let (mut is_enough, mut last): (Flow, Option<Row>) = (Flow::More, None);
         self.each(input, outer, &mut |row| {
             if skip > 0 {
                 skip -= 1;
                 return Ok(Flow::More);
             }
-            left -= 1;
+            if left == 0 || left == 1 && !ties.is_empty() {
+                let env = Env { row: &row, outer };
+                let key = ties.iter().map(|key| self.eval(&key.expr, &env)).collect::<Outcome<Row>>()?;
+                if last.as_ref().is_some_and(|last| order(ties, last, &key).is_ne()) {
+                    return Ok(Flow::Enough);
+                }
+                last.get_or_insert(key);
+            }
+            left = i64::max(left - 1, 0);
             is_enough = sink(row)?;
-            Ok(if left == 0 { Flow::Enough } else { is_enough })
+            Ok(if left == 0 && ties.is_empty() { Flow::Enough } else { is_enough })
         })?;
         // This query ends here, not the one around it.
         Ok(is_enough)

@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use lodestone_sql_types::op::{Arithmetic, arithmetic};
+use lodestone_sql_types::zoned_time::ZonedTime;
 use lodestone_sql_types::{Datum, Error, Interval, Result, SqlState, Type, cast};
 
 use super::aggregate::State;
@@ -322,6 +323,11 @@ fn moved(operation: Arithmetic, ty: Type, own: &Datum, offset: &Datum) -> Option
         }
         (Datum::Float(own), Datum::Float(offset)) => {
             Some(Datum::Float(if is_up { own + offset } else { own - offset }))
+        }
+        // A day does not come round here.
+        (Datum::ZonedTime(own), Datum::Interval(offset)) => {
+            let span = if is_up { offset.micros } else { offset.micros.saturating_neg() };
+            Some(Datum::ZonedTime(ZonedTime { micros: own.micros.saturating_add(span), ..*own }))
         }
         // Beyond the limits of the type is the last value of it.
         _ => Some(arithmetic(operation, ty, own, offset).unwrap_or_else(|_| match own {

@@ -1,0 +1,53 @@
+-- Times of day in a zone.
+set timezone = 'America/New_York';
+select '00:01 PDT'::timetz, '15:36:39.5 +05:30'::timetz, time with time zone '23:59:59.999999 PDT', '02:03 PDT'::time with time zone, timetz(1) '11:59:59.96 PDT';
+select '2003-03-07 15:36:39 America/New_York'::timetz, '2003-07-07 15:36:39 America/New_York'::timetz, '2003-07-07 15:36:39'::timetz, '2003-01-07 15:36:39'::timetz;
+select '15:36:39 America/New_York'::timetz;
+select '15:36:39 m2'::timetz;
+select '15:36:39 MSK m2'::timetz;
+select '15:36:39 America/New_York'::time;
+select '2003-07-07 15:36:39 America/New_York'::time;
+select '23:59:60 PDT'::timetz, '24:00:00 PDT'::timetz, '23:59:59.9999999 PDT'::timetz;
+select '24:00:00.01 PDT'::timetz;
+select '24:01:00 PDT'::timetz;
+select '25:00:00 PDT'::timetz;
+select 'noon'::timetz;
+select 'allballs'::timetz, '040506+08'::timetz, '04:05:06 PM +08'::timetz, 'T040506.789-08'::timetz;
+select '12:00+02'::timetz < '12:00+01'::timetz, '12:00+02'::timetz = '11:00+01'::timetz, '12:00+02'::timetz < '11:00+01'::timetz, '12:00+02'::timetz = '12:00+02';
+select distinct t from (values ('12:00+02'::timetz), ('11:00+01'), ('12:00+02')) v(t) order by t;
+select t, count(*) from (values ('12:00+02'::timetz), ('11:00+01'), ('12:00+02')) v(t) group by t order by t desc;
+select min(t), max(t), array_agg(t order by t) from (values ('12:00+02'::timetz), ('11:00+01'), ('13:00+05')) v(t);
+-- Casts and sums.
+select '12:30+02'::timetz::time, '12:30:01.75+02'::timetz::timetz(1), '12:30+02'::timetz::text, '2001-07-01 12:00+00'::timestamptz::timetz, '2001-01-01 12:00+00'::timestamptz::timetz;
+select ('infinity'::timestamptz)::timetz is null, null::timetz, '{12:00+02,13:00-03:30}'::timetz[];
+select '12:30'::time::timetz > '12:30-02'::timetz, '12:30+02'::timetz = '12:30'::time, '12:30'::time < '12:30-12'::timetz;
+select '23:30+02'::timetz + interval '1 hour', '00:30+02'::timetz - interval '1 hour', interval '2 days 3 hours' + '12:00-08'::timetz, '12:00-08'::timetz - interval '-1 minute';
+select date '2001-02-03' + '04:05+01'::timetz, '04:05-11'::timetz + date '2001-02-03';
+select '04:05-11'::timetz + '04:05-11'::timetz;
+select '04:05-11'::timetz - '04:05-11'::timetz;
+select '04:05-11'::timetz::interval;
+select '04:05-11'::timetz::timestamp;
+select '12:00+02'::timetz at time zone 'UTC', '12:00+02'::timetz at time zone interval '-05:30', '01:00+02'::timetz at time zone 'UTC';
+-- Parts.
+select extract(hour from t), extract(minute from t), extract(second from t), extract(milliseconds from t), extract(microseconds from t), extract(epoch from t), extract(timezone from t), extract(timezone_hour from t), extract(timezone_minute from t), date_part('epoch', t), date_part('second', t) from (values ('13:30:25.575401-04:30'::timetz), ('00:30:25+05:45')) v(t);
+select extract(day from '12:00+02'::timetz);
+select extract(fortnight from '12:00+02'::timetz);
+select ('10:00+00'::timetz, '12:00+00'::timetz) overlaps ('11:00+00', '13:00+00'), ('10:00+00'::timetz, '12:00+00'::timetz) overlaps ('13:00+01', '13:00+00'::timetz);
+select pg_typeof(current_time), current_time = now()::timetz, current_time::time = localtime, pg_typeof('12:00'::timetz(2)), format_type('timetz'::regtype, 3);
+select to_json('12:00+02'::timetz), row_to_json(v) from (values ('12:00+02'::timetz)) v(t);
+select current_time is not null as is_there where current_time = current_time;
+-- Columns.
+create table times (id int primary key, t timetz, p timetz(2) default '12:34:56.789+01', a timetz[]);
+insert into times (id, t) values (1, '10:00+02'), (2, '10:00-02'), (3, null), (4, '24:00+00');
+insert into times values (5, '11:00', '10:00:00.125+03', '{10:00+02,NULL}');
+update times set t = t + interval '1 hour' where t < '12:00+00' and id < 5;
+select id, t, p, a from times where id < 5 order by t, id;
+select p, a from times where id = 5;
+select id, first_value(id) over w, last_value(id) over w from times where t is not null and id < 5 window w as (order by t range between '4 hours'::interval preceding and '1 hour' following) order by id;
+select id from times where t = '11:00+02' or t > '20:00-03' order by 1;
+select column_name, data_type, datetime_precision, udt_name from information_schema.columns where table_name = 'times' order by ordinal_position;
+create table digits (a time, b time(1), c timestamp(3), d timestamptz(0), e timestamptz, f interval, g interval(2), h date);
+select column_name, datetime_precision from information_schema.columns where table_name = 'digits' order by ordinal_position;
+alter table times alter t type time using t::time;
+select id, t from times where id < 3 order by id;
+set timezone = 'UTC';
