@@ -20,6 +20,7 @@ mod groups;
 mod lock;
 mod merge;
 pub mod names;
+mod numbers;
 mod placing;
 mod query;
 pub mod rewrite;
@@ -63,6 +64,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
         Error::new(SqlState::SYNTAX_ERROR, format!("unterminated {what} at or near \"{rest}\"")).at(at)
     })?;
     depth::check(&tokens)?;
+    numbers::check(text, &tokens, &places)?;
     let mut found = Vec::new();
     for part in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
         let (end, part) = match part.split_last() {

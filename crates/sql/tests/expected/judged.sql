@@ -160,3 +160,16 @@ delete from a.t as t using b.t as t;
 delete from a.t using b.t;
 merge into a.t as t using b.t on true when matched then delete;
 merge into a.t using b.t on true when matched then delete;
+-- Letters after a number.
+select 123abc;
+select 0x0o;
+select 1_2_3;
+select 0.a;
+select 0.0a;
+select .0a;
+select 0.0e1a;
+select 0.0e;
+select 12 abc, 1.5::int, 1e5, 1.e1, .5;
+select 1from m;
+select 1"x";
+prepare p1 as select $1a;
