@@ -223,9 +223,12 @@ impl Pages {
             if next.is_null() {
                 return Ok(());
             }
-            self.expect_reads_of(next);
+            let is_place = next.offset().is_multiple_of(64) && memory.contains(next, self.places.extent_bytes());
+            if is_place {
+                self.expect_reads_of(next);
+            }
             let bad = |finding: &str| Err(self.damage("extent of pages", next, finding));
-            if !next.offset().is_multiple_of(64) || !memory.contains(next, self.places.extent_bytes()) {
+            if !is_place {
                 return bad("a link to it leads nowhere");
             }
             let intact = |line: &ExtentLine| line.magic == EXTENT_MAGIC && line.crc == line.checksum();
@@ -248,9 +251,20 @@ impl Pages {
         const GAP_MAX: u64 = 64 << 10;
         /// The kernel notes each run, and has room for some ten thousand of them in a process.
         const RUNS_MAX: usize = 1000;
+        /// The chain of extents is read one by one. Mostly they are at even distances: tables of later ones are read
+        /// meanwhile.
+        const AHEAD: u64 = 8;
         let (memory, bytes) = (self.heap.memory(), self.places.extent_bytes());
+        let table_bytes = HEAD_BYTES + self.places.table_bytes();
         let (mut begin, mut end) = (at.offset(), at.offset() + bytes);
         let last = self.random.last.get(&at.part()).cloned();
+        if let Some(last) = &last {
+            // In both directions: a distance below zero wraps.
+            let later = begin.wrapping_add(begin.wrapping_sub(last.start).wrapping_mul(AHEAD));
+            if later < memory.part_len(at.part()) {
+                memory.read_ahead(PmAddr::new(at.part(), later), table_bytes);
+            }
+        }
         match last.filter(|last| begin <= last.end + GAP_MAX && last.start <= end + GAP_MAX) {
             Some(last) => (begin, end) = (begin.min(last.end), end.max(last.start)),
             None => self.random.runs += 1,
@@ -259,7 +273,7 @@ impl Pages {
             memory.expect_random_reads(PmAddr::new(at.part(), begin), end - begin);
             self.random.last.insert(at.part(), at.offset()..at.offset() + bytes);
         }
-        memory.read_ahead(at, HEAD_BYTES + self.places.table_bytes());
+        memory.read_ahead(at, table_bytes);
     }
 
     /// The extent after `node`.
