@@ -49,6 +49,11 @@ pub fn encode(ty: Type, datum: &Datum, bytes: &mut Vec<u8>) -> Result<()> {
         Datum::Float(value) if ty == Type::Float4 => bytes.extend(narrow(*value).to_be_bytes()),
         Datum::Float(value) => bytes.extend(value.to_be_bytes()),
         Datum::Numeric(value) => numeric(value, bytes)?,
+        // One byte, also for none.
+        Datum::Text(value) if ty == Type::Char => {
+            let number = value.chars().next().map_or(0, u32::from);
+            bytes.push(u8::try_from(number).unwrap_or(b'?'));
+        }
         Datum::Text(value) => bytes.extend(value.as_bytes()),
         Datum::Bytes(value) => bytes.extend(value),
         Datum::Date(days) => bytes.extend(days.to_be_bytes()),
@@ -175,6 +180,11 @@ pub fn decode(ty: Type, bytes: &[u8]) -> Result<Datum> {
     Ok(match ty {
         Type::Bool => match bytes {
             [value] => Datum::Bool(*value != 0),
+            _ => return Err(bad()),
+        },
+        Type::Char => match bytes {
+            [0] => Datum::Text(String::new()),
+            [value] => Datum::Text(char::from(*value).into()),
             _ => return Err(bad()),
         },
         Type::Int2 => Datum::Int(i16::from_be_bytes(bytes.try_into().map_err(|_| bad())?).into()),
@@ -395,6 +405,21 @@ mod tests {
         let mut bytes = Vec::new();
         encode(array, &list, &mut bytes)?;
         assert_eq!(decode(array, &bytes)?, list);
+        Ok(())
+    }
+
+    #[test]
+    fn a_letter_is_one_byte() -> Result<()> {
+        for (text, byte) in [("A", b'A'), ("\\344", 0o344), ("", 0)] {
+            let value = crate::text::decode(Type::Char, text)?;
+            let mut bytes = Vec::new();
+            encode(Type::Char, &value, &mut bytes)?;
+            assert_eq!(bytes, [byte]);
+            assert_eq!(decode(Type::Char, &bytes)?, value);
+            assert_eq!(crate::text::encode(Type::Char, &value), text);
+        }
+        assert!(decode(Type::Char, b"").is_err());
+        assert!(decode(Type::Char, b"ab").is_err());
         Ok(())
     }
 

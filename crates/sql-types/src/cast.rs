@@ -96,7 +96,8 @@ pub fn convert(datum: Datum, from: Type, to: Type) -> Result<Datum> {
         (Datum::Text(value), _) if to.is_text() => match (from, to) {
             (Type::Bpchar, _) if to != Type::Bpchar => Datum::Text(value.trim_end_matches(' ').to_owned()),
             (_, Type::Name) => Datum::Text(name_of(&value)),
-            (_, Type::Char) => Datum::Text(value.chars().take(1).collect()),
+            (_, Type::Char) => Datum::Text(text::byte_of(&value)),
+            (Type::Char, _) => Datum::Text(text::encode(from, &Datum::Text(value))),
             _ => Datum::Text(value),
         },
         (Datum::Text(value), _) => text::decode(to, &value)?,

@@ -182,6 +182,11 @@ fn escaped(text: &str) -> String {
 /// The regular expression of a pattern of SIMILAR TO, without its ends.
 #[must_use]
 pub fn similar(pattern: &str, escape: Option<char>) -> String {
+    similar_part(pattern, escape, "")
+}
+
+/// As [`similar`], with `suffix` after each count: `?` for as few letters as there can be.
+pub(crate) fn similar_part(pattern: &str, escape: Option<char>, suffix: &str) -> String {
     let (mut found, mut is_inside) = (String::new(), false);
     let mut letters = pattern.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -209,7 +214,14 @@ pub fn similar(pattern: &str, escape: Option<char>) -> String {
                     found.push_str("\\]");
                 }
             }
-            '%' => found.push_str(".*"),
+            '%' => {
+                found.push_str(".*");
+                found.push_str(suffix);
+            }
+            '*' | '+' | '?' | '}' => {
+                found.push(letter);
+                found.push_str(suffix);
+            }
             '_' => found.push('.'),
             '(' => found.push_str("(?:"),
             '.' | '^' | '$' | '\\' => {

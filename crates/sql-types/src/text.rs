@@ -38,6 +38,30 @@ pub fn encode(ty: Type, datum: &Datum) -> String {
     text
 }
 
+/// The value of the type `"char"`, which is one byte: the first one, or that whose number is written as `\ooo`. It is
+/// kept as the letter with that number, and zero as no letter.
+pub(crate) fn byte_of(text: &str) -> String {
+    let digit = |byte: &u8| matches!(byte, b'0'..=b'7').then(|| u32::from(byte - b'0'));
+    let number = match text.as_bytes() {
+        [b'\\', high, middle, low] => {
+            let digits = digit(high).zip(digit(middle)).zip(digit(low));
+            // The number is cut to a byte.
+            digits.map_or(u32::from(b'\\'), |((high, middle), low)| (high << 6 | middle << 3 | low) & 0xff)
+        }
+        [first, ..] => u32::from(*first),
+        [] => 0,
+    };
+    char::from_u32(number).filter(|_| number > 0).map_or_else(String::new, String::from)
+}
+
+/// Appends the letter of a byte, or the number of one that is no letter alone.
+fn push_byte(letter: char, text: &mut String) {
+    match u32::from(letter) {
+        number @ 0x80..=0xff => _ = write!(text, "\\{number:03o}"),
+        _ => text.push(letter),
+    }
+}
+
 /// Appends the text of `datum`, which is of type `ty`. Nothing for null.
 pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
     match datum {
@@ -57,6 +81,7 @@ pub fn write_to(ty: Type, datum: &Datum, text: &mut String) {
         },
         Datum::Float(value) => text.push_str(&float_text(ty, *value)),
         Datum::Numeric(value) => _ = write!(text, "{value}"),
+        Datum::Text(value) if ty == Type::Char => value.chars().for_each(|letter| push_byte(letter, text)),
         Datum::Text(value) => text.push_str(value),
         Datum::Bytes(value) if ty == Type::Uuid => {
             for (place, byte) in value.iter().enumerate() {
@@ -339,7 +364,7 @@ pub fn decode(ty: Type, text: &str) -> Result<Datum> {
         Type::Date => Datum::Date(time::parse_date(text)?),
         Type::Timestamp | Type::Timestamptz => Datum::Time(time::parse_time(text, ty == Type::Timestamptz)?),
         Type::Enum(of) => Datum::Int(of.number(text)?),
-        Type::Char => Datum::Text(text.chars().take(1).collect()),
+        Type::Char => Datum::Text(byte_of(text)),
         Type::Bpchar => Datum::Text(text.trim_end_matches(' ').to_owned()),
         Type::Name => Datum::Text(crate::cast::name_of(text)),
         Type::Void => Datum::Text(String::new()),

@@ -81,7 +81,7 @@ fn word(bytes: &[u8]) -> usize {
 /// The statement with parameters in place of the integers of its pattern. `None`: they are not all where they can be
 /// replaced.
 pub fn substitute(mut statement: Statement, pattern: &Pattern) -> Option<Statement> {
-    let mut work = Substitution { pattern, count: 0, is_right: true };
+    let mut work = Substitution { pattern, found: SmallVec::new(), is_right: true };
     match &mut statement {
         Statement::Query(query) => work.query(query)?,
         Statement::Insert { source: Source::Query(query), .. } => match &mut query.body {
@@ -97,7 +97,7 @@ pub fn substitute(mut statement: Statement, pattern: &Pattern) -> Option<Stateme
         Statement::Delete { filter, .. } => filter.iter_mut().for_each(|expr| work.expr(expr)),
         _ => return None,
     }
-    (work.is_right && work.count == pattern.places.len()).then_some(statement)
+    (work.is_right && work.found.len() == pattern.places.len()).then_some(statement)
 }
 
 fn is_plain<T>(without: bool, order: &[T], limit: &Option<Expr>, offset: &Option<Expr>) -> bool {
@@ -106,8 +106,9 @@ fn is_plain<T>(without: bool, order: &[T], limit: &Option<Expr>, offset: &Option
 
 struct Substitution<'p> {
     pattern: &'p Pattern,
-    /// Integers that were replaced.
-    count: usize,
+    /// The numbers of the integers that were replaced. The tree may have one more than once: a bound of BETWEEN
+    /// SYMMETRIC.
+    found: SmallVec<[usize; 8]>,
     is_right: bool,
 }
 
@@ -134,7 +135,9 @@ impl Substitution<'_> {
                 let (is_negative, digits) = (text.starts_with('-'), text.trim_start_matches('-'));
                 // A number that the parser has put together from several tokens is no integer of the pattern.
                 self.is_right &= digits.len() == length;
-                self.count += 1;
+                if !self.found.contains(&number) {
+                    self.found.push(number);
+                }
                 let parameter = Expr::Parameter(number + 1, NOWHERE);
                 *expr = if is_negative { Expr::Negate(Box::new(parameter), NOWHERE) } else { parameter };
             }

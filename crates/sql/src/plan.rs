@@ -65,6 +65,14 @@ pub enum Expr {
         right: Box<Expr>,
         is_all: bool,
     },
+    /// LIKE with the elements of an array as patterns.
+    LikeEach {
+        left: Box<Expr>,
+        right: Box<Expr>,
+        ignores_case: bool,
+        negated: bool,
+        is_all: bool,
+    },
     Cast {
         expr: Box<Expr>,
         from: Type,
@@ -659,6 +667,7 @@ impl Expr {
             | Self::Element(one, two)
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
+            | Self::LikeEach { left: one, right: two, .. }
             | Self::Quantified { left: one, right: two, .. } => {
                 visit(one);
                 visit(two);
@@ -758,6 +767,7 @@ impl Expr {
             | Self::Element(one, two)
             | Self::Like { expr: one, pattern: two, .. }
             | Self::Regex { expr: one, pattern: two, .. }
+            | Self::LikeEach { left: one, right: two, .. }
             | Self::Quantified { left: one, right: two, .. } => {
                 one.walk_mut(visit);
                 two.walk_mut(visit);

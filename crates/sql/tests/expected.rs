@@ -552,3 +552,13 @@ fn ties() {
 fn zoned_times() {
     check(include_str!("expected/zoned_times.out"), &[]);
 }
+
+#[test]
+fn standard_forms() {
+    check(include_str!("expected/standard_forms.out"), &[]);
+}
+
+#[test]
+fn texts_of_values() {
+    check(include_str!("expected/texts_of_values.out"), &[]);
+}

@@ -34,6 +34,8 @@ fn everything_that_is_missing_is_named() {
         ("create index on t using gin (v)", "btree"),
         ("grant select on t to x", "GRANT"),
         ("listen x", "LISTEN"),
+        ("create cast (int as date) without function", "CREATE CAST"),
+        ("drop statistics x", "DROP STATISTICS"),
         ("begin; lock table pg_class", "LOCK TABLE"),
         ("do $$ begin end $$", "DO"),
         ("truncate t restart identity", "RESTART"),

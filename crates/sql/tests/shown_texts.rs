@@ -58,3 +58,24 @@ fn a_view_is_shown_with_schemas_and_names_of_columns() {
         connection.run("drop view side.v, public.again").expect("no views");
     }
 }
+
+/// Forms that the parser does not read stand in texts as they were written, and not as what it reads instead.
+#[test]
+fn forms_of_the_standard_are_shown_as_such() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut connection = connect(folder.path());
+    let made = "create table t (n int check (n between symmetric 9 and 1), \
+                a text default U&'\\0041''' || format('%s', variadic array['b'])); \
+                create view v as select n from t where n between symmetric n + 1 and 2";
+    connection.run(made).expect("objects");
+    let mut shown = |query: &str| cell(&mut connection, query);
+    assert_eq!(shown("select pg_get_constraintdef(oid) from pg_constraint"), "CHECK ((n BETWEEN SYMMETRIC (9) AND 1))");
+    assert_eq!(
+        shown("select pg_get_expr(adbin, adrelid) from pg_attrdef"),
+        "'A''' || format('%s', VARIADIC (ARRAY['b']))"
+    );
+    let view = " SELECT n FROM t WHERE n BETWEEN SYMMETRIC (n + 1) AND 2;";
+    assert_eq!(shown("select pg_get_viewdef('v'::regclass)"), view);
+    assert_eq!(shown("insert into t values (3) returning a"), "A'b");
+    assert_eq!(shown(&format!("create or replace view v as {view} select n from v")), "3");
+}

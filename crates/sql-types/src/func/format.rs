@@ -117,13 +117,24 @@ fn key_of(rest: &str) -> Option<&'static str> {
 const CASED: &[&str] =
     &["MONTH", "MON", "DAY", "DY", "RM", "A.M.", "P.M.", "AM", "PM", "A.D.", "B.C.", "AD", "BC", "TZ"];
 
+/// Appends the letters up to the next quotation mark, where `\` takes the next one as it is. Returns the rest.
+fn quoted<'t>(rest: &'t str, found: &mut String) -> &'t str {
+    let mut letters = rest.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => break,
+            '\\' => found.push(letters.next().unwrap_or(letter)),
+            letter => found.push(letter),
+        }
+    }
+    letters.as_str()
+}
+
 fn fill(template: &str, parts: &Parts) -> String {
     let (mut found, mut rest) = (String::new(), template);
     while let Some(letter) = rest.chars().next() {
         if letter == '"' {
-            let end = rest[1..].find('"').map_or(rest.len(), |end| end + 1);
-            found.push_str(&rest[1..end].replace('\\', ""));
-            rest = rest.get(end + 1..).unwrap_or("");
+            rest = quoted(&rest[1..], &mut found);
             continue;
         }
         if let Some(quoted) = rest.strip_prefix("\\\"") {
@@ -234,7 +245,7 @@ fn value(key: &str, parts: &Parts, is_filled: bool) -> String {
         "CC" => number(if parts.year > 0 { (year + 99) / 100 } else { -((year + 99) / 100) }, 2, is_filled),
         "J" => (days + 2_451_545).to_string(),
         "Q" => ((parts.month - 1) / 3 + 1).to_string(),
-        "RM" | "rm" => word(ROMAN[month], key, 4, is_filled),
+        "RM" | "rm" => roman(parts).map_or_else(String::new, |month| word(month, key, 4, is_filled)),
         "AM" | "PM" => half("AM", "PM"),
         "am" | "pm" => half("am", "pm"),
         "A.M." | "P.M." => half("A.M.", "P.M."),
@@ -245,6 +256,18 @@ fn value(key: &str, parts: &Parts, is_filled: bool) -> String {
         "a.d." | "b.c." => era("a.d.", "b.c."),
         _ => zone_value(key, parts),
     }
+}
+
+/// The month in Roman numbers. A span may have none, or less than none: those count back from the end of a year.
+fn roman(parts: &Parts) -> Option<&'static str> {
+    let place = match parts.month {
+        0 if parts.year == 0 => return None,
+        0 if parts.year < 0 => 0,
+        0 => 11,
+        month if month < 0 => month + 12,
+        month => month - 1,
+    };
+    ROMAN.get(usize::try_from(place).ok()?).copied()
 }
 
 fn zone_value(key: &str, parts: &Parts) -> String {

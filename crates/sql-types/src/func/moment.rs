@@ -502,11 +502,18 @@ fn bin(arguments: &[Datum]) -> Result<Datum> {
     if is_infinite(origin) {
         return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "origin out of range"));
     }
+    let too_long = || Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range");
     let length = stride.length();
+    if i64::try_from(length).is_err() {
+        return Err(too_long());
+    }
     if length <= 0 {
         return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "stride must be greater than zero"));
     }
     let distance = i128::from(moment) - i128::from(origin);
+    if i64::try_from(distance).is_err() {
+        return Err(too_long());
+    }
     let found = i128::from(origin) + distance.div_euclid(length) * length;
     let found = i64::try_from(found).ok().filter(|found| crate::time::is_moment(*found));
     found.map(Datum::Time).ok_or_else(out_of_range)

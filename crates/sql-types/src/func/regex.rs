@@ -89,6 +89,23 @@ fn no_global(function: &str, flags: &str) -> Result<()> {
     Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
 }
 
+/// The matches of `regex` from this byte on. Each search begins at the end of the match before, where an empty match
+/// may follow one that is not empty; after an empty one it begins a letter later.
+fn matches_from<'t>(
+    regex: &regex_lite::Regex,
+    whole: &'t str,
+    from: usize,
+) -> impl Iterator<Item = regex_lite::Captures<'t>> {
+    let mut next = Some(from);
+    std::iter::from_fn(move || {
+        let found = regex.captures_at(whole, next?)?;
+        let all = found.get(0)?;
+        let step = || whole[all.end()..].chars().next().map(|letter| all.end() + letter.len_utf8());
+        next = if all.is_empty() { step() } else { Some(all.end()) };
+        Some(found)
+    })
+}
+
 fn replace(arguments: &[Datum], start: i64, number: Option<i64>, flags: &str) -> Result<Datum> {
     let (whole, with) = (text(arguments, 0), text(arguments, 2));
     if flags.starts_with(|letter: char| letter.is_ascii_digit()) {
@@ -105,16 +122,16 @@ fn replace(arguments: &[Datum], start: i64, number: Option<i64>, flags: &str) ->
     let from = byte_of(whole, start)?;
     let regex = pattern::regex_with(text(arguments, 1), &flags)?;
     let (mut found, mut end, mut count) = (whole[..from].to_owned(), from, 0);
-    for captures in regex.captures_iter(&whole[from..]) {
+    for captures in matches_from(&regex, whole, from) {
         let Some(all) = captures.get(0) else { continue };
         count += 1;
         if wanted != 0 && count != wanted {
             continue;
         }
-        found.push_str(&whole[end..from + all.start()]);
+        found.push_str(&whole[end..all.start()]);
         expand(with, &captures, &mut found);
         super::string::fits(found.len())?;
-        end = from + all.end();
+        end = all.end();
         if wanted != 0 {
             break;
         }
@@ -174,7 +191,7 @@ pub fn matches(whole: &str, pattern: &str, flags: &str) -> Result<Vec<Datum>> {
     let (is_global, flags) = without_global(flags);
     let regex = pattern::regex_with(pattern, &flags)?;
     let count = if is_global { usize::MAX } else { 1 };
-    Ok(regex.captures_iter(whole).take(count).map(|found| groups(&regex, &found)).collect())
+    Ok(matches_from(&regex, whole, 0).take(count).map(|found| groups(&regex, &found)).collect())
 }
 
 /// The texts between the matches. An empty match at an end of the text or after another match is none.
@@ -206,7 +223,7 @@ fn counted(arguments: &[Datum], start: i64, flags: &str) -> Result<Datum> {
     no_global("regexp_count", flags)?;
     let from = byte_of(text(arguments, 0), start)?;
     let regex = pattern::regex_with(text(arguments, 1), flags)?;
-    Ok(count(regex.find_iter(&text(arguments, 0)[from..]).count()))
+    Ok(count(matches_from(&regex, text(arguments, 0), from).count()))
 }
 
 /// The part of a match: where it begins and ends.
@@ -221,8 +238,8 @@ fn numbered(arguments: &[Datum], flags: &str, group: i64) -> Result<Option<(usiz
     let group = usize::try_from(group).map_err(|_| bad("subexpr", group))?;
     let regex = pattern::regex_with(text(arguments, 1), flags)?;
     let skip = usize::try_from(number - 1).unwrap_or(usize::MAX);
-    let found = regex.captures_iter(&whole[from..]).nth(skip);
-    Ok(found.and_then(|found| found.get(group).map(|part| (from + part.start(), from + part.end()))))
+    let found = matches_from(&regex, whole, from).nth(skip);
+    Ok(found.and_then(|found| found.get(group).map(|part| (part.start(), part.end()))))
 }
 
 fn place(arguments: &[Datum]) -> Result<Datum> {
@@ -260,8 +277,11 @@ fn similar_part(whole: &str, similar: &str, escape: &str) -> Result<Datum> {
     let body = |part: &str| pattern::similar(part, escape);
     let source = match parts[..] {
         [all] => format!("^({})$", body(all)),
-        [before, wanted, after] => {
-            format!("^(?:{}){{1,1}}?({}){{1,1}}(?:{})$", body(before), body(wanted), body(after))
+        [before, wanted, ref after @ ..] if after.len() < 2 => {
+            // The text before has as few letters as it can, so that the part has as many.
+            let before = pattern::similar_part(before, escape, "?");
+            let after = after.first().map_or_else(String::new, |after| format!("(?:{})", body(after)));
+            format!("^(?:{before})({}){after}$", body(wanted))
         }
         _ => {
             let message = "SQL regular expression may not contain more than two escape-double-quote separators";

@@ -638,6 +638,9 @@ impl Binder<'_> {
         at: Position,
         scope: &Scope<'_>,
     ) -> Result<Typed> {
+        if let Some(like) = like_of(op) {
+            return self.like_each(like, (left, right), is_all, at, scope);
+        }
         let (left, right) = (self.expr(left, scope)?, self.expr(right, scope)?);
         let Some(comparison) = comparison(op) else {
             return Err(Error::unsupported(format!("the operator {op} with ANY or ALL")).at(at));
@@ -660,6 +663,25 @@ impl Binder<'_> {
         let right = if element == ty { right } else { self.coerce(right, array_of(ty)?, Context::Assignment, at)? };
         let expr = Expr::Quantified { op: comparison, ty, left: boxed(left), right: boxed(right), is_all };
         Ok(Typed::new(expr, Type::Bool))
+    }
+
+    /// LIKE with each pattern of an array.
+    fn like_each(
+        &mut self,
+        (ignores_case, negated): (bool, bool),
+        (left, right): (&ast::Expr, &ast::Expr),
+        is_all: bool,
+        at: Position,
+        scope: &Scope<'_>,
+    ) -> Result<Typed> {
+        let left = Box::new(self.text(left, scope)?);
+        let right = self.expr(right, scope)?;
+        if right.ty != Type::Unknown && !right.ty.element().is_some_and(Type::is_text) {
+            let message = "op ANY/ALL (array) requires array on right side";
+            return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message).at(at));
+        }
+        let right = boxed(self.coerce(right, Type::TextArray, Context::Assignment, at)?);
+        Ok(Typed::new(Expr::LikeEach { left, right, ignores_case, negated, is_all }, Type::Bool))
     }
 
     fn cast(
@@ -780,4 +802,15 @@ fn literal_of(literal: &Literal) -> Result<Typed> {
             Err(_) => Typed::new(Expr::Const(Datum::Numeric(text.parse::<Numeric>()?)), Type::Numeric),
         },
     })
+}
+
+/// Whether an operator of LIKE ignores the case, and whether it is negated. `None`: it is another one.
+fn like_of(op: &str) -> Option<(bool, bool)> {
+    match op {
+        "~~" => Some((false, false)),
+        "!~~" => Some((false, true)),
+        "~~*" => Some((true, false)),
+        "!~~*" => Some((true, true)),
+        _ => None,
+    }
 }

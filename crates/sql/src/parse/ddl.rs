@@ -126,7 +126,7 @@ impl Converter<'_> {
     }
 
     pub(super) fn default(&self, expr: tree::Expr) -> Result<Default> {
-        let text = super::names::lowered(&expr.to_string());
+        let text = super::standard::written(super::names::lowered(&expr.to_string()));
         Ok(Default { text, expr: self.expr(expr)? })
     }
 

@@ -379,7 +379,7 @@ impl Converter<'_> {
         };
         let columns = view.columns.iter().map(column).collect::<Result<_>>()?;
         let options = super::view::options(&view.options)?;
-        let text = super::names::lowered(&view.query.to_string());
+        let text = super::standard::written(super::names::lowered(&view.query.to_string()));
         let query = Box::new(self.query(*view.query)?);
         Ok(Statement::CreateView { name, columns, or_replace: view.or_replace, query, text, options })
     }

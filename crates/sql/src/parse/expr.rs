@@ -4,6 +4,7 @@ use lodestone_sql_types::{Error, Result, SqlState};
 use sqlparser::ast::{self as tree, Spanned};
 
 use super::ast::{Call, Expr, Literal, NOWHERE, Name, ObjectName, Position, Subscript, TypeName};
+use super::standard::SYMMETRIC;
 use super::{Converter, refuse, refuse_if};
 
 /// Whether the words are unquoted: `PostgreSQL` folds those to lower case.
@@ -119,13 +120,7 @@ impl Converter<'_> {
             E::IsDistinctFrom(left, right) => self.distinct(*left, *right, false, at),
             E::IsNotDistinctFrom(left, right) => self.distinct(*left, *right, true, at),
             E::In { expr, target, negated, global: false } => self.in_target(*expr, target, negated, at),
-            E::Between { expr, negated, low, high } => Ok(Expr::Between {
-                expr: self.boxed(*expr)?,
-                low: self.boxed(*low)?,
-                high: self.boxed(*high)?,
-                negated,
-                at,
-            }),
+            E::Between { expr, negated, low, high } => self.between((*expr, *low, *high), negated, at),
             E::BinaryOp { left, op, right } => self.binary(*left, &op, *right),
             E::Like { negated, any: false, expr, pattern, escape_char } => {
                 self.like(*expr, *pattern, escape_char, (false, negated))
@@ -280,6 +275,22 @@ impl Converter<'_> {
 
     fn distinct(&self, left: tree::Expr, right: tree::Expr, negated: bool, at: Position) -> Result<Expr> {
         Ok(Expr::IsDistinct { left: self.boxed(left)?, right: self.boxed(right)?, negated, at })
+    }
+
+    fn between(&self, parts: (tree::Expr, tree::Expr, tree::Expr), negated: bool, at: Position) -> Result<Expr> {
+        let (expr, high) = (self.boxed(parts.0)?, self.boxed(parts.2)?);
+        let between = |expr, low, high| Expr::Between { expr, low, high, negated, at };
+        let low = self.expr(parts.1)?;
+        match low {
+            // With its bounds in one order or the other.
+            Expr::Call(mut call, _) if call.name.name == SYMMETRIC && call.arguments.len() == 1 => {
+                let low = Box::new(call.arguments.remove(0));
+                let one = Box::new(between(expr.clone(), low.clone(), high.clone()));
+                let two = Box::new(between(expr, high, low));
+                Ok(if negated { Expr::And(one, two) } else { Expr::Or(one, two) })
+            }
+            low => Ok(between(expr, Box::new(low), high)),
+        }
     }
 
     fn in_target(&self, expr: tree::Expr, target: tree::InTarget, negated: bool, at: Position) -> Result<Expr> {

@@ -25,8 +25,10 @@ mod placing;
 mod query;
 pub mod rewrite;
 mod role;
+mod standard;
 pub mod table;
 mod types;
+mod unicode;
 mod utility;
 mod view;
 pub mod walk;
@@ -38,7 +40,7 @@ use sqlparser::ast as tree;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use ast::{Position, Statement};
 
@@ -57,7 +59,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
         return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "the statement is longer than 16 MiB"));
     }
     let places = Places::new(text);
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {
+    let tokens = unicode::tokens(text).map_err(|error| {
         let at = places.of(error.location);
         let rest: String = text.chars().skip(at.0.saturating_sub(1)).take(40).collect();
         let what = if error.message.contains("string literal") { "quoted string" } else { "token" };
@@ -65,6 +67,8 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
     })?;
     depth::check(&tokens)?;
     numbers::check(text, &tokens, &places)?;
+    let decoded = unicode::decoded(&tokens, &places)?;
+    let tokens = decoded.as_deref().unwrap_or(&tokens);
     let mut found = Vec::new();
     for part in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
         let (end, part) = match part.split_last() {

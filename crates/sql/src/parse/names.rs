@@ -5,12 +5,11 @@
 
 use lodestone_sql_types::func::quote_ident;
 use lodestone_sql_types::{Error, Result, SqlState};
-use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::ast::Position;
 use super::walk::Source;
-use super::{Places, is_blank};
+use super::{Places, is_blank, unicode};
 
 /// The kind of object that a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +123,10 @@ struct Piece<'t> {
 
 /// The tokens of a text. `None`: it cannot be read.
 fn pieces(text: &str) -> Option<Vec<Piece<'_>>> {
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
+    let tokens = unicode::tokens(text).ok()?;
     let places = Places::new(text);
+    let decoded = unicode::decoded(&tokens, &places).ok()?;
+    let tokens = decoded.unwrap_or(tokens);
     let mut letters = text.char_indices().map(|(byte, _)| byte).chain([text.len()]).enumerate().peekable();
     let mut byte_of = |at: Position| {
         while letters.next_if(|(number, _)| number + 1 < at.0).is_some() {}

@@ -5,7 +5,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
 use super::ast::Exclude;
-use super::is_blank;
+use super::{is_blank, standard};
 
 /// Types whose literals the crate does not read.
 const LITERAL_TYPES: &[&str] = &[
@@ -110,6 +110,10 @@ fn ends_list(before: &[TokenWithSpan], (one, two): (&TokenWithSpan, &TokenWithSp
 pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let spread = variadic(tokens);
     let tokens = spread.as_deref().unwrap_or(tokens);
+    let between = standard::between(tokens);
+    let tokens = between.as_deref().unwrap_or(tokens);
+    let substring = standard::substring(tokens);
+    let tokens = substring.as_deref().unwrap_or(tokens);
     let parts;
     let tokens = if has_assigned_parts(tokens) {
         parts = assigned_parts(tokens);
@@ -150,7 +154,7 @@ pub fn rewritten(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             place = end;
             continue;
         }
-        if let Some((operator, end)) = quantified(tokens, place) {
+        if let Some((operator, end)) = quantified(tokens, place).or_else(|| standard::like_each(tokens, place)) {
             found.push(operator);
             place = end;
             continue;
@@ -362,7 +366,7 @@ pub fn name_and_exclusion(name: Option<String>) -> (Option<String>, Exclude) {
 }
 
 /// Literals with the end of a line between them are one. Returns it, and the place after them.
-fn joined(tokens: &[TokenWithSpan], place: usize) -> Option<(TokenWithSpan, usize)> {
+pub(super) fn joined(tokens: &[TokenWithSpan], place: usize) -> Option<(TokenWithSpan, usize)> {
     let Token::SingleQuotedString(first) = &tokens[place].token else { return None };
     let (mut text, mut end, mut has_line, mut at) = (first.clone(), place + 1, false, place + 1);
     while let Some(token) = tokens.get(at) {

@@ -241,13 +241,27 @@ pub fn statement(end_of: &End<'_>, raw: &[TokenWithSpan], places: &Places) -> Re
             tokens.end(Statement::Close(name))
         }
         "CREATE" | "ALTER" | "DROP" => match super::placing::statement(&mut tokens, &word)? {
-            None => super::role::role(&mut tokens, &word),
+            None => match super::role::role(&mut tokens, &word)? {
+                None => unknown_object(&tokens, &word, at),
+                found => Ok(found),
+            },
             found => Ok(found),
         },
         "LOCK" => super::lock::lock(&mut tokens),
         "LISTEN" | "NOTIFY" | "DO" | "CALL" | "CLUSTER" | "REINDEX" | "GRANT" | "REVOKE" | "SECURITY" | "LOAD"
         | "REFRESH" | "REASSIGN" | "IMPORT" => Err(refuse(format!("the statement {word}"), at)),
         _ => Ok(None),
+    }
+}
+
+/// Refuses kinds of objects that are not there by their names. The crate knows none of them, so that it would be an
+/// error of syntax.
+fn unknown_object(tokens: &Tokens<'_>, verb: &str, at: Position) -> Result<Option<Statement>> {
+    const KINDS: &[&str] =
+        &["CAST", "CONVERSION", "STATISTICS", "PUBLICATION", "SUBSCRIPTION", "LANGUAGE", "TRANSFORM", "AGGREGATE"];
+    match KINDS.iter().find(|kind| tokens.upcoming(kind, 0)) {
+        Some(kind) => Err(refuse(format!("the statement {verb} {kind}"), at)),
+        None => Ok(None),
     }
 }
 

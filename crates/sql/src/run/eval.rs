@@ -178,6 +178,19 @@ impl Run<'_> {
                 let values = array::values(&right).iter().cloned().map(Ok);
                 if *is_all { self.every(*ty, *op, &left, values)? } else { self.any(*ty, *op, &left, values)? }
             }
+            Expr::LikeEach { left, right, ignores_case, negated, is_all } => {
+                let (left, right) = (self.eval(left, env)?, self.eval(right, env)?);
+                if right.is_null() {
+                    return Ok(Datum::Null);
+                }
+                let like = |pattern: &Datum| match (&left, pattern) {
+                    (Datum::Text(text), Datum::Text(found)) => {
+                        pattern::like(text, found, Some('\\'), *ignores_case).map(|is_like| Some(is_like != *negated))
+                    }
+                    _ => Ok(None),
+                };
+                each(array::values(&right).iter().map(like), *is_all)?
+            }
             other => return self.eval_nested(other, env),
         })
     }
@@ -394,4 +407,17 @@ pub(super) fn populated(ty: Type, base: Datum, json: &Datum) -> Result<Datum> {
 /// A plan names a value that is not there: a fault of the binder.
 fn lost() -> Error {
     Error::new(SqlState::INTERNAL_ERROR, "a plan names a value that is not there")
+}
+
+/// Whether all conditions hold, or any of them. Null if those that are null decide it.
+fn each<E>(conditions: impl Iterator<Item = Result<Option<bool>, E>>, is_all: bool) -> Result<Datum, E> {
+    let mut has_null = false;
+    for condition in conditions {
+        match condition? {
+            Some(holds) if holds != is_all => return Ok(Datum::Bool(holds)),
+            Some(_) => {}
+            None => has_null = true,
+        }
+    }
+    Ok(if has_null { Datum::Null } else { Datum::Bool(is_all) })
 }

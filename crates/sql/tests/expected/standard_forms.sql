@@ -1,0 +1,74 @@
+-- BETWEEN SYMMETRIC.
+select 2 between symmetric 3 and 1, 2 between symmetric 1 and 3, 4 between symmetric 3 and 1;
+select 2 not between symmetric 3 and 1, 4 not between symmetric 3 and 1, 2 between asymmetric 3 and 1;
+select null between symmetric 3 and 1, 2 between symmetric null and 1, 2 between symmetric 1 and null, 2 not between symmetric 1 and null;
+select 5 between symmetric case when true and true then 9 else 8 end and (select 1 where true and true) and 4 between symmetric (3 + 3) and 2 + 1;
+select 3 between symmetric (select 1 where 2 between symmetric 3 and 1) and 2 + 2 or false;
+create table dates (f date default '2000-01-01', n int check (n between symmetric 10 and 1));
+insert into dates values ('1996-02-28', 1), ('1997-06-01', 5), ('1998-01-01', 10);
+insert into dates values ('2001-01-01', 11);
+insert into dates values ('2001-01-01', 0);
+select n from dates where f between symmetric '1998-01-01' and '1997-01-01' order by n;
+select n from dates where f not between symmetric '1998-01-01' and '1997-01-01' order by n;
+create view near as select n from dates where n between symmetric 7 and 3;
+select * from near;
+prepare near_to as select n from dates where n between symmetric $1 and $2 order by n;
+execute near_to (6, 1);
+execute near_to (1, 6);
+select count(*) from dates where n between symmetric 1;
+select 1 between symmetric 1 or 2;
+select 1 as symmetric;
+-- SUBSTRING with a pattern of the standard.
+select substring('abcdefg' similar 'a#"(b_d)#"%' escape '#');
+select substring('abcdefg' similar '#"(b_d)#"%' escape '#') is null;
+select substring('abcdefg' similar '%' escape null) is null, substring(null similar '%' escape '#') is null, substring('abcdefg' similar null escape '#') is null;
+select substring('abcdefg' similar 'a#"%#"g' escape '#'), substring('abcdefg' similar 'a*#"%#"g*' escape '#');
+select substring('abcdefg' similar 'a|b#"%#"g' escape '#'), substring('abcdefg' similar 'a#"%#"x|g' escape '#'), substring('abcdefg' similar 'a#"%|ab#"g' escape '#');
+select substring('abcdefg' similar 'a*#"%#"g*#"x' escape '#');
+select substring('abcdefg' similar 'a#"%g' escape '#'), substring('abcdefg' similar 'a%g' escape '#');
+select substring('abcdefg', 'a#"%#"g', '#'), substring('abcdefg', '#"%#"g', '##');
+select substring(substring('xabcx' similar 'x#"%#"x' escape '#') similar 'a#"_#"c' escape '#');
+select substring(('abc' similar to 'a%')::text from 2 for 2);
+select substring('abcdefg' similar 'a%');
+select substring('abcdefg' from 2 for 3), 'abc' similar to 'a%' escape '#', 'abc' like 'a#%' escape '#';
+-- Letters by their numbers.
+select U&'d\0061t\+000061' AS U&"d\0061t\+000061";
+select U&'d!0061t\+000061' UESCAPE '!' AS U&"d*0061t\+000061" UESCAPE '*';
+select u&'a\\b', U&'a''\0062', U&'!!!0041' uescape '!', U&'\00e4' = E'\u00e4', U&'\d83d\de00' = E'\U0001F600';
+select U&' \' UESCAPE '!' AS "tricky";
+select 'tricky' AS U&"\" UESCAPE '!';
+select U&'one \0031'
+  ' two \0032';
+select U&'wrong: \061';
+select U&'wrong: \+0061';
+select U&'wrong: \db99';
+select U&'wrong: \db99xy';
+select U&'wrong: \db99\\';
+select U&'wrong: \db99\0061';
+select U&'wrong: \+00db99\+000061';
+select U&'wrong: \+2FFFFF';
+select U&'wrong: \0000';
+select U&'wrong: +0061' UESCAPE +;
+select U&'wrong: +0061' UESCAPE '+';
+select U&'wrong' UESCAPE;
+select U&'wrong' UESCAPE 'ab';
+select 6 & '3', 6 &'3', 'U&''\0061''', $$U&'\0061'$$;
+create table U&"t\0061b" (U&"c\006fl" text default U&'\0078''y\\z', note text);
+insert into tab (U&"col") values (U&'\0041'), (default);
+select tab.U&"c\006Fl" from U&"t\0061b" order by 1;
+create view seen as select U&'q!0041\' uescape '!' as a, "col" as U&"\0062" from tab;
+alter table tab rename to other;
+select * from seen order by b;
+insert into other (note) select U&'\0042' where U&'\0042' = 'B' returning *;
+-- Statements that differ in integers only, with bounds that stand twice in the tree.
+select 7, 8 from dates where n between symmetric 2 and 1;
+select 9, 6 from dates where n between symmetric 2 and 1;
+-- LIKE with several patterns.
+select 'foo' like all (array['f%', '%o']), 'foo' not like any (array['f%', '%x']), 'foo' ilike any (array['F%']), 'foo' not ilike all (array['F%']), 'foo' not like all (array['%b', null]), 'foo' like some (array['b%', 'f%']);
+select 'a' || 'b' like any (array['ab']), 'foo' like any ('{b%,f%}') and true, not 'foo' like all ('{f%}');
+select n from dates where f::text like any (array['1996%', '1998%']) order by n;
+select n from dates where f::text like any (select '1997' || '%') order by n;
+select 'a' like any (5);
+select null like any ('{}'::text[]), null like any ('{a}'), null like all ('{}'), 'a' like any (null::text[]), 'b' like any ('{a,null}'), 'b' like all ('{a,null}'), 'b'::varchar not ilike some (array['B'::varchar]);
+select 'a' like any;
+select substring('abbbc' similar 'ab*#"b*#"c' escape '#'), substring('abbbc' similar 'ab+#"b*#"c' escape '#'), substring('abbbc' similar 'ab{1,2}#"%#"c' escape '#'), substring('xaxax' similar '%a#"%#"a%' escape '#');
