@@ -132,6 +132,9 @@ pub(super) fn timing(tokens: &mut Tokens<'_>) -> Result<Option<Alter>> {
 }
 
 /// ALTER COLUMN .. ADD GENERATED .. AS IDENTITY, after the name of the table. `None`: it is another change.
+///
+/// # Errors
+/// 0A000 for changes that the parser does not know.
 pub(super) fn identity(tokens: &mut Tokens<'_>) -> Result<Option<Alter>> {
     let start = tokens.next;
     if !tokens.accept("ALTER") {
@@ -139,6 +142,12 @@ pub(super) fn identity(tokens: &mut Tokens<'_>) -> Result<Option<Alter>> {
     }
     tokens.accept("COLUMN");
     let column = tokens.name()?;
+    let at = tokens.at();
+    for (verb, what) in [("DROP", "IDENTITY"), ("SET", "STORAGE"), ("SET", "STATISTICS"), ("SET", "COMPRESSION")] {
+        if tokens.upcoming(verb, 0) && tokens.upcoming(what, 1) {
+            return Err(refuse(format!("ALTER COLUMN .. {verb} {what}"), at));
+        }
+    }
     if !(tokens.accept("ADD") && tokens.accept("GENERATED")) {
         tokens.next = start;
         return Ok(None);
