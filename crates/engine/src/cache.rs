@@ -11,11 +11,14 @@
 //!   but a leaf that was not used becomes cold ([`Tree::evict`]). So does one of which only few single rows were used
 //!   since: it keeps copies of these. A leaf stays while a row has changed since the image was written, while one is
 //!   locked, and while a transaction holds one. So no transaction loses a row that it has read.
-//! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it. A row
-//!   is *fresh* first, which a tenth of the bytes may be: most of those that are read are not used again, and go soon.
-//!   A fresh row that was used again gets on the clock, and so does one that is read again not long after it went: a
-//!   leaf remembers the last row that was read. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
-//!   2023.)
+//! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it.
+//! - In a full cache most rows that are read alone do not stay: they are here as long as a thread holds them. Most
+//!   would not be used again before the hand comes, and to keep and remove them costs more than to read them. A row
+//!   stays if the last one of its leaf that was read, not long ago, was the same: it gets on the clock. One of
+//!   [`FRESH_OF`] others stays too, and is *fresh* first: where many rows of a leaf are read, the last one is seldom
+//!   the same. A tenth of the bytes may be fresh. A fresh row that was used again gets on the clock. (Einziger et al.,
+//!   "TinyLFU", 2017: a row that is read takes the place of another only if it is used more. Yang et al., "FIFO queues
+//!   are all you need for cache eviction", SOSP 2023: most rows are used once, and need little room.)
 //! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept (`cache/holes.rs`). When a
 //!   cache shrinks, because leaves that are cold take more of it, the rows that stay leave holes everywhere. If these
 //!   are more than a tenth of the bound, the hand evicts the leaves of its emptiest parts, which go back to the
@@ -37,6 +40,8 @@
 //! Paper 4, Figure 4: hot pages in DRAM, the others on the medium.
 
 mod holes;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -62,8 +67,12 @@ const LOOKS_MIN: u32 = 3;
 const TURN_BITS: u32 = 6;
 /// This part of the bytes for rows may be fresh ones.
 const FRESH_PART: u64 = 10;
+/// One of so many rows stays that are read in a full cache, and were not read not long ago.
+const FRESH_OF: u64 = 16;
+/// A cache is full that has less room than this part of the rows. The hand makes less room than that.
+const FULL_PART: u64 = 32;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
-const EARLY_MAX: usize = 1024;
+const EARLY_MAX: usize = 128;
 /// Such a part of the bound is for holes of the arena: a cache that is full has a few hundredths.
 const HOLES_PART: u64 = 32;
 /// The hand makes room for such a part of the rows at once, so that it moves seldom.
@@ -109,7 +118,7 @@ pub struct Cache {
     is_in_round: AtomicBool,
     loads: AtomicU64,
     evictions: AtomicU64,
-    /// Rows that went without a leaf.
+    /// Rows that went without a leaf, and those that did not stay.
     row_evictions: AtomicU64,
     /// Rows that were read alone.
     row_reads: AtomicU64,
@@ -175,8 +184,19 @@ impl Entry {
 pub enum Looked {
     /// It loads the leaf.
     Leaf,
-    /// It reads the row. Whether that was here not long ago.
-    Row { is_used: bool },
+    /// It reads the row.
+    Row(Stay),
+}
+
+/// Whether a row that was read alone stays in DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as a thread holds it.
+    No,
+    /// Until a tenth of all rows came after it, if it is not used again.
+    Fresh,
+    /// It is known to be used again.
+    OnClock,
 }
 
 /// Findings of the hand when it passed a leaf.
@@ -349,12 +369,31 @@ impl Cache {
         (slot, bytes)
     }
 
-    /// A cold leaf keeps a row that is [counted](Self::charge_row). `is_used`: it is known to be used again.
-    pub fn add_row(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>, (slot, bytes): &(Arc<Slot>, u64), is_used: bool) {
+    /// A cold leaf keeps a row that is [counted](Self::charge_row).
+    pub fn add_row(&self, tree: &Weak<Tree>, leaf: &Arc<Leaf>, (slot, bytes): &(Arc<Slot>, u64), stay: Stay) {
         self.on_clock.fetch_add(1, Ordering::Relaxed);
         let row = Some((Arc::downgrade(slot), *bytes));
         let entry = Entry { tree: tree.clone(), leaf: Arc::downgrade(leaf), row };
-        lock(if is_used { &self.clock } else { &self.fresh }).push(entry);
+        lock(if stay == Stay::OnClock { &self.clock } else { &self.fresh }).push(entry);
+    }
+
+    /// A cold leaf has a row that does not stay.
+    pub fn note_held(&self, leaf: &Arc<Leaf>) {
+        self.row_evictions.fetch_add(1, Ordering::Relaxed);
+        self.forget_later(leaf);
+    }
+
+    /// Whether a row that is read alone stays. `is_again`: it was read not long ago.
+    fn stay(&self, is_again: bool) -> Stay {
+        let max = self.row_bytes_max();
+        let is_full = || self.row_bytes() + max / FULL_PART >= max;
+        // The fractions of multiples of the golden ratio are spread evenly, and follow no order of keys.
+        let is_one_of = |count| self.row_reads().wrapping_mul(0x9E37_79B9_7F4A_7C15) < u64::MAX / count;
+        match is_again {
+            true => Stay::OnClock,
+            false if !is_full() || is_one_of(FRESH_OF) => Stay::Fresh,
+            false => Stay::No,
+        }
     }
 
     /// Whether the first looks at rows of a cold leaf read them alone.
@@ -364,7 +403,7 @@ impl Cache {
 
     /// A look at the row with `key` of a cold leaf, which is not in DRAM.
     pub fn look(&self, leaf: &Leaf, key: &[u8]) -> Looked {
-        // Time is the number of evictions, in parts of a turn: so a few bits hold it.
+        // Time is the number of evictions, and of rows that did not stay, in parts of a turn: so a few bits hold it.
         let evictions = self.evictions() + self.row_evictions.load(Ordering::Relaxed);
         let on_clock = self.on_clock.load(Ordering::Relaxed).max(1);
         let part = on_clock.ilog2().saturating_sub(TURN_BITS);
@@ -373,7 +412,7 @@ impl Cache {
         if looks >= LOOKS_MIN || evictions == 0 && has_room_for_all() {
             Looked::Leaf
         } else {
-            Looked::Row { is_used: is_again }
+            Looked::Row(self.stay(is_again))
         }
     }
 
@@ -536,7 +575,7 @@ impl Cache {
                     self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                     self.row_evictions.fetch_add(1, Ordering::Relaxed);
                     if row.strong_count() > 0 {
-                        self.forget_later(leaf);
+                        self.forget_later(&leaf);
                     }
                 }
             }
@@ -547,14 +586,17 @@ impl Cache {
 
     /// A thread holds a row that `leaf` does not keep any more. The leaf refers to it until it is loaded, or so many
     /// other ones came after it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
-    fn forget_later(&self, leaf: Arc<Leaf>) {
+    fn forget_later(&self, leaf: &Arc<Leaf>) {
         let mut early = lock(&self.early);
-        early.push_back(Arc::downgrade(&leaf));
-        if early.len() > EARLY_MAX
-            && let Some(first) = early.pop_front()
-            && first.upgrade().is_some_and(|first| first.forget_early())
-        {
-            early.push_back(first);
+        early.push_back(Arc::downgrade(leaf));
+        // Two: after a transaction that held many rows there are fewer again.
+        for _ in 0..2 {
+            if early.len() > EARLY_MAX
+                && let Some(first) = early.pop_front()
+                && first.upgrade().is_some_and(|first| first.forget_early())
+            {
+                early.push_back(first);
+            }
         }
     }
 
@@ -591,260 +633,5 @@ impl Cache {
         let bytes = self.count(leaf);
         lock(&self.clock).push(entry);
         Passed { in_the_way: if leaf.page.is_busy() { bytes } else { 0 }, is_used }
-    }
-}
-
-#[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use lodestone_pmem::{DomainChoice, PoolOptions};
-
-    use super::holes::{ARENA_BYTES_MIN, HOLES_MAX_PART};
-    use super::*;
-    use crate::{Database, DatabaseOptions, Result, Schema, Type, row};
-
-    #[test]
-    fn rows_that_are_read_are_in_the_arena_and_its_holes_count() -> Result<()> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.pool");
-        let bound = ARENA_BYTES_MIN;
-        let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 96 << 20, ..PoolOptions::default() };
-        // No other thread makes rounds or reads leaves: each run has the same leaves, and the same looks.
-        let (warm_up, checkpoint_thread) = (false, false);
-        let options = DatabaseOptions {
-            pool,
-            cache_bytes: Some(bound),
-            warm_up,
-            checkpoint_thread,
-            ..DatabaseOptions::default()
-        };
-        const ROWS: u64 = 12_000;
-        {
-            let db = Database::open_with(&path, &options)?;
-            let schema = Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
-            let table = db.create_table(&schema)?;
-            for first in (0..ROWS).step_by(100) {
-                db.update(|tx| (first..first + 100).try_for_each(|key| table.put(tx, &row![key, vec![7_u8; 2000]])))?;
-            }
-        }
-        let db = Database::open_with(&path, &options)?;
-        // The rows of the log become clean.
-        db.checkpoint()?;
-        let table = db.table("t")?;
-        let core = db.core();
-        let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
-        let arena = arena.expect("an arena");
-        let (mut looks, mut rows_sum) = (Vec::new(), 0);
-        for turn in 0..40_000_u64 {
-            // Some keys are asked for often, and others seldom.
-            let key = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (ROWS >> (turn % 3));
-            let row = db.update(|tx| table.get(tx, &row![key]))?;
-            assert_eq!(row.map(|row| row[1].clone()), Some(vec![7_u8; 2000].into()));
-            if turn >= 20_000 && turn % 500 == 0 {
-                looks.push(cache.bytes());
-                rows_sum += cache.row_bytes();
-            }
-        }
-        let (taken, used, rows) = (arena.taken(), arena.used(), cache.row_bytes());
-        assert!(used > rows * 8 / 10 && used < rows, "{used} bytes of {rows}: slots are beside the arena");
-        // A part of the arena whose last row is dirty has holes as well.
-        assert!(taken - used < bound / 8 + bound / 16, "{taken} bytes for {used}");
-        assert_eq!(cache.bytes(), rows + (taken - used) + cache.leaf_bytes());
-        // Holes take no room from the rows: rows that went for them would leave more. Only seldom a part is evacuated.
-        let rows_max = cache.row_bytes_max();
-        cache.holes.store(bound / 8, Ordering::Relaxed);
-        assert_eq!(cache.row_bytes_max(), rows_max);
-        let mean = rows_sum / to_u64(looks.len());
-        assert!(mean > rows_max * 15 / 16, "{mean} bytes of rows of {rows_max}");
-        // Holes may be more than the part that is left for them, until a tenth of the bound: all is within it still.
-        let mean = looks.iter().sum::<u64>() / to_u64(looks.len());
-        assert!(mean <= bound, "{mean} bytes of {bound}: {looks:?}");
-        Ok(())
-    }
-
-    /// A database with a bound of so many bytes and a table of rows, in a folder that goes with it.
-    fn bounded(bound: u64) -> Result<(Database, crate::Table, tempfile::TempDir)> {
-        bounded_with(DatabaseOptions { cache_bytes: Some(bound), row_reads: false, ..DatabaseOptions::default() })
-    }
-
-    fn bounded_with(options: DatabaseOptions) -> Result<(Database, crate::Table, tempfile::TempDir)> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 128 << 20, ..PoolOptions::default() };
-        let options = DatabaseOptions { pool, ..options };
-        let db = Database::open_with(folder.path().join("a.pool"), &options)?;
-        let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]))?;
-        Ok((db, table, folder))
-    }
-
-    /// Calls `visit` for each leaf.
-    fn for_each_leaf(core: &Core, mut visit: impl FnMut(&Tree, &Arc<Leaf>)) {
-        core.trees().iter().for_each(|tree| tree.all_leaves().iter().for_each(|leaf| visit(tree, leaf)));
-    }
-
-    #[test]
-    fn rows_count_from_their_commit_to_their_end() -> Result<()> {
-        for row_reads in [false, true] {
-            // Commits make the rounds that are due, so that no other thread counts.
-            let (cache_bytes, checkpoint_thread) = (Some(2 << 20), false);
-            let options = DatabaseOptions { cache_bytes, row_reads, checkpoint_thread, ..DatabaseOptions::default() };
-            let (db, table, _folder) = bounded_with(options)?;
-            let (core, key) = (db.core(), |turn: u64| turn * 3_571 % 4_000);
-            let cache = core.ground.cache.as_ref().expect("a bound");
-            let check = |when: &str| {
-                let (mut rows, mut charged, count) = (0, 0, cache.row_bytes());
-                for_each_leaf(core, |_, leaf| {
-                    rows += leaf.bytes();
-                    charged += leaf.charged();
-                });
-                assert_eq!(count, charged, "{when}");
-                // Leaves that share a page after a split are counted again when the hand passes them.
-                assert!(count >= rows - rows / 8, "{when}: {rows} bytes of rows count as {count}");
-            };
-            for turn in 0..4_000 {
-                // All keys in an order that jumps: leaves grow, split, become cold and are loaded.
-                db.update(|tx| table.put(tx, &row![key(turn), vec![7_u8; 1000]]))?;
-                db.update(|tx| table.get(tx, &row![key(turn / 3)]))?;
-                if turn % 100 == 99 {
-                    check("in a load");
-                }
-            }
-            assert!(cache.evictions() > 100 && cache.loads() > 100, "{}", db.stats());
-            assert!(!row_reads || cache.row_reads() > 100, "{}", db.stats());
-            for turn in 0..4_000 {
-                db.update(|tx| table.delete(tx, &row![key(turn)]))?;
-            }
-            db.checkpoint()?;
-            cache.make_much_room();
-            db.drop_table("t")?;
-            drop(table);
-            // A table ends with the second round after it was dropped.
-            db.checkpoint()?;
-            db.checkpoint()?;
-            check("without the table");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_leaf_that_is_used_for_one_row_keeps_that_one() -> Result<()> {
-        let options = DatabaseOptions { cache_bytes: Some(4 << 20), ..DatabaseOptions::default() };
-        let (db, table, _folder) = bounded_with(options)?;
-        for key in 0..400_u64 {
-            db.update(|tx| table.put(tx, &row![key, vec![key.to_le_bytes()[0]; 1000]]))?;
-        }
-        db.checkpoint()?;
-        let (core, cache) = (db.core(), db.core().ground.cache.as_ref().expect("a bound"));
-        let read = |key: u64| db.update(|tx| table.get(tx, &row![key])).map(|row| row.expect("it is there"));
-        let pass_all = || {
-            let entries: Vec<_> = std::iter::from_fn(|| lock(&cache.clock).pop()).collect();
-            entries.into_iter().for_each(|entry| _ = cache.pass(core, entry));
-        };
-        // All leaves are loaded. While such uses count, none becomes cold.
-        assert_eq!(table.range(&db.snapshot()?, ..)?.count(), 400);
-        let loads = cache.loads();
-        read(0)?;
-        pass_all();
-        assert_eq!(table.range(&db.snapshot()?, ..)?.count(), 400);
-        assert_eq!(cache.loads(), loads, "a leaf that is read as a whole stays");
-        let hot = || (0..400_u64).step_by(40);
-        for _ in 0..5 {
-            hot().try_for_each(|key| read(key).map(drop))?;
-            pass_all();
-        }
-        let mut cold = 0;
-        for_each_leaf(core, |_, leaf| cold += u32::from(leaf.charged() > 0 && !leaf.is_loaded()));
-        assert_eq!(cold, 10, "leaves with rows that stay");
-        let (loads, rows) = (cache.loads(), cache.row_reads());
-        assert!(hot().all(|key| table.is_in_memory(&row![key]).is_ok_and(|is_there| is_there)));
-        assert!(!table.is_in_memory(&row![1_u64])?, "its leaf is cold, and a look was not asked for");
-        for key in hot() {
-            assert_eq!(read(key)?[1].as_bytes(), Some(&vec![key.to_le_bytes()[0]; 1000][..]));
-        }
-        assert_eq!((cache.loads(), cache.row_reads()), (loads, rows), "they are here");
-        // A row that changes is in its leaf again, in the same slot.
-        let tx = db.begin();
-        table.get(&tx, &row![40_u64])?;
-        db.update(|tx| table.put(tx, &row![40_u64, vec![1_u8]]))?;
-        table.put(&tx, &row![1_000_u64, vec![1_u8]])?;
-        assert!(matches!(tx.commit(), Err(crate::Error::Conflict)), "it has read another version");
-        // Those that stay count until their table is gone.
-        let charged = || {
-            let mut charged = 0;
-            for_each_leaf(core, |_, leaf| charged += leaf.charged());
-            charged
-        };
-        assert_eq!(cache.row_bytes(), charged());
-        db.drop_table("t")?;
-        drop(table);
-        (0..3).try_for_each(|_| db.checkpoint().map(drop))?;
-        assert_eq!(cache.row_bytes(), charged());
-        Ok(())
-    }
-
-    #[test]
-    fn only_a_cache_that_is_far_over_its_bound_waits_for_the_hand() -> Result<()> {
-        let (db, _table, _folder) = bounded(1 << 20)?;
-        let cache = db.core().ground.cache.as_ref().expect("a bound");
-        let max = cache.row_bytes_max();
-        // Another thread moves the hand.
-        let hand = lock(&cache.hand);
-        cache.bytes.fetch_add(max + max / 16, Ordering::Relaxed);
-        cache.make_room();
-        cache.bytes.fetch_add(max, Ordering::Relaxed);
-        let has_ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                cache.make_room();
-                has_ended.store(true, Ordering::SeqCst);
-            });
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            assert!(!has_ended.load(Ordering::SeqCst), "it did not wait");
-            drop(hand);
-        });
-        cache.bytes.fetch_sub(2 * max + max / 16, Ordering::Relaxed);
-        Ok(())
-    }
-
-    #[test]
-    fn memory_of_rows_that_are_gone_goes_back() -> Result<()> {
-        let bound = 2 * ARENA_BYTES_MIN;
-        let (db, table, _folder) = bounded(bound)?;
-        const ROWS: u64 = 12_000;
-        for first in (0..ROWS).step_by(100) {
-            db.update(|tx| (first..first + 100).try_for_each(|key| table.put(tx, &row![2 * key, vec![7_u8; 1000]])))?;
-        }
-        db.checkpoint()?;
-        let core = db.core();
-        let (cache, arena) = (core.ground.cache.as_ref().expect("a bound"), core.ground.source.arena());
-        let arena = arena.expect("an arena");
-        // All leaves become cold, and are loaded again.
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &[]));
-        assert_eq!(arena.used(), 0);
-        for key in 0..ROWS {
-            db.update(|tx| table.get(tx, &row![2 * key]))?;
-        }
-        let full = arena.taken();
-        assert!(full > bound / 2, "{arena:?}");
-        // Three of four leaves become cold. The others have rows in all parts of the memory.
-        let mut number = 0;
-        for_each_leaf(core, |tree, leaf| {
-            number += 1;
-            let _ = number % 4 == 0 || tree.evict(core, leaf, &[]);
-        });
-        assert_eq!(arena.taken(), full);
-        // As the next loads do.
-        cache.hole_bytes();
-        cache.make_room();
-        let holes = arena.taken() - arena.used();
-        assert!(holes <= bound / HOLES_MAX_PART && arena.used() > 0, "{arena:?}");
-        // New rows between those that are there: leaves are split. Cold ones hold nothing of their pages.
-        for first in (0..ROWS).step_by(100) {
-            db.update(|tx| {
-                (first..first + 100).try_for_each(|key| table.put(tx, &row![2 * key + 1, vec![7_u8; 1000]]))
-            })?;
-        }
-        db.checkpoint()?;
-        for_each_leaf(core, |tree, leaf| _ = tree.evict(core, leaf, &[]));
-        assert_eq!(arena.used(), 0);
-        Ok(())
     }
 }

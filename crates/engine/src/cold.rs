@@ -8,10 +8,11 @@
 //! the versions that were committed last, and the reader gives them back as they were: with tick and writer.
 //!
 //! With a bound for the cache, the first looks at single rows of a cold leaf read these rows alone
-//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)), and these stay in DRAM while they are used: one row of a leaf
-//! may be used all the time, and the others of its page would only take the room of others like it. A third look at a
-//! row that is not there, each soon after the one before it, loads the leaf. A row that was read early keeps its slot
-//! when the leaf is loaded, so a transaction that holds it meets the changes of others.
+//! ([`Leaf::early_row`](crate::leaf::Leaf::early_row)): one row of a leaf may be used all the time, and the others of
+//! its page would only take the room of others like it. One that is read again soon stays in DRAM while it is used. The
+//! others are there as long as a transaction holds them. A third look at a row that is not there, each soon after the
+//! one before it, loads the leaf. A row that was read early keeps its slot when the leaf is loaded, so a transaction
+//! that holds it meets the changes of others.
 //!
 //! A cold leaf has no row that changed, so no round writes it: its image counts until it is read. The exception is a
 //! tree that was dropped. Rounds leave its images alone while a snapshot may still look at a cold leaf of it. All other
@@ -122,15 +123,25 @@ impl Source {
         self.reader.prefetch(image);
     }
 
-    /// One row of a leaf, in the life that began at `base`. `None`: there is none, or all of the leaf must be read.
-    pub fn slot(&self, image: &Image, tree: u32, span: &Span, key: &[u8], base: Tick) -> Option<Arc<Slot>> {
+    /// One row of the leaf of `tree` with the keys of `span`, in the life that began at `base`. `stays`: it is to stay
+    /// in the cache. `None`: there is none, or all of the leaf must be read.
+    pub fn slot(
+        &self,
+        image: &Image,
+        (tree, span): (u32, &Span),
+        key: &[u8],
+        base: Tick,
+        stays: bool,
+    ) -> Option<Arc<Slot>> {
         if is_dual(tree) {
             // A slot that is read while a commit writes it is not whole: so all rows of a leaf are read first.
             return None;
         }
-        let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key)?;
+        // The memory of a row that goes at once is soon used again: that of the allocator is in the processor's cache.
+        let arena = self.arena().filter(|_| stays);
+        let (tick, writer, payload) = self.reader.read_row(image, (tree, &span.low), key, arena)?;
         let is_known = tick.0 <= self.limit.load(Ordering::SeqCst);
-        let key = || Block::of_parts_in(self.arena(), key.len(), [key]);
+        let key = || Block::of_parts_in(arena, key.len(), [key]);
         is_known.then(|| Slot::new(key().into(), word_of(tick, writer, base), payload.into()))
     }
 

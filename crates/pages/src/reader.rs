@@ -242,11 +242,20 @@ impl Reader {
     /// Reads one row of an image in one page, as far as possible without the others: the keys, and the cell of the row.
     /// The caller makes sure of the same as for [`read`](Self::read).
     ///
+    /// The payload is in memory of `arena`; without one, in that of the allocator.
+    ///
     /// `None`: the image has no such row, it takes several pages, or it cannot be read or is damaged. Then
     /// [`read`](Self::read) tells.
     #[must_use]
-    pub fn read_row(&self, image: &Image, of: (u32, &[u8]), key: &[u8]) -> Option<(Tick, Writer, Block)> {
-        SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut *bytes.borrow_mut()))
+    pub fn read_row(
+        &self,
+        image: &Image,
+        of: (u32, &[u8]),
+        key: &[u8],
+        arena: Option<&Arena>,
+    ) -> Option<(Tick, Writer, Block)> {
+        let block = |payload: &[u8]| Block::of_parts_in(arena, payload.len(), [payload]);
+        SCRATCH.with(|bytes| self.read_row_with(image, of, key, &mut *bytes.borrow_mut(), block))
     }
 
     fn read_row_with(
@@ -255,6 +264,7 @@ impl Reader {
         (tree, low): (u32, &[u8]),
         key: &[u8],
         bytes: &mut impl Buffer,
+        block: impl Fn(&[u8]) -> Block,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let head = self.read_fixed(page, at, image.batch, bytes).ok()?;
@@ -263,7 +273,7 @@ impl Reader {
         }
         let (fixed, end) = (to_usize(head.fixed), PAGE_HEAD_BYTES + to_usize(head.bytes));
         let Some((row, cell)) = find_cell(&bytes[PAGE_HEAD_BYTES..PAGE_HEAD_BYTES + fixed], low, key) else {
-            return self.read_added(image, &head, key, bytes);
+            return self.read_added(image, &head, key, bytes, block);
         };
         let cell = PAGE_HEAD_BYTES + fixed + cell.start..PAGE_HEAD_BYTES + fixed + cell.end;
         if cell.end > end {
@@ -275,13 +285,8 @@ impl Reader {
             bytes.lengthen(cell.end);
             self.fetch(at.plus(to_u64(from)), &mut bytes[from..cell.end]).ok()?;
         }
-        self.content(CellPlace { page, batch: image.batch, row }, &bytes[cell])
-    }
-
-    /// The version in a cell.
-    fn content(&self, place: CellPlace, cell: &[u8]) -> Option<(Tick, Writer, Block)> {
-        let (tick, writer, payload) = place.read(cell)?;
-        Some((tick, writer, Block::of_parts_in(self.arena(), payload.len(), [payload])))
+        let (tick, writer, payload) = CellPlace { page, batch: image.batch, row }.read(&bytes[cell])?;
+        Some((tick, writer, block(payload)))
     }
 
     /// One row that was added to an image, whose page without its cells is in `bytes`.
@@ -291,6 +296,7 @@ impl Reader {
         head: &PageHead,
         key: &[u8],
         bytes: &mut impl Buffer,
+        block: impl Fn(&[u8]) -> Block,
     ) -> Option<(Tick, Writer, Block)> {
         let &[(page, at)] = &image.pages[..] else { return None };
         let tail = self.read_tail(page, at, (head, false), bytes).ok()??;
@@ -298,7 +304,8 @@ impl Reader {
         let place = CellPlace { page, batch: image.batch, row: head.rows };
         let added = tail::parse(place, rows)?;
         let row = added.into_iter().find(|added| rows[added.key.clone()] == *key)?;
-        self.content(CellPlace { row: row.number, ..place }, &rows[row.cell])
+        let (tick, writer, payload) = CellPlace { row: row.number, ..place }.read(&rows[row.cell])?;
+        Some((tick, writer, block(payload)))
     }
 
     /// Reads the page with this number, of this batch, into `bytes`: its head, then `head.bytes` bytes of an image,

@@ -1,8 +1,9 @@
 //! Rows of a leaf that is not loaded: a cold leaf may have some of its rows in DRAM.
 //!
-//! A row that is read alone is *kept*: the leaf refers to its slot until the hand of the cache takes it. Later looks
-//! find it here. When the hand has taken it, the leaf still finds the slot as long as a thread holds it: a transaction
-//! that has read a row must meet the changes of others. When the leaf is loaded, its rows are in these slots.
+//! A row that is read alone may be *kept*: the leaf refers to its slot until the hand of the cache takes it. Later
+//! looks find it here. When the hand has taken it, and when it is not kept, the leaf still finds the slot as long as a
+//! thread holds it: a transaction that has read a row must meet the changes of others. When the leaf is loaded, its
+//! rows are in these slots.
 
 use std::sync::{Arc, Weak};
 
@@ -85,8 +86,10 @@ struct Kept {
 pub enum EarlyRow {
     /// Another thread has read it.
     Present(Arc<Slot>),
-    /// It was read, and counts so many bytes.
-    Read((Arc<Slot>, u64)),
+    /// It was read, and is kept: it counts so many bytes.
+    Kept((Arc<Slot>, u64)),
+    /// It was read, and is not kept.
+    Held(Arc<Slot>),
 }
 
 /// The end of a pass of the hand at a row.
@@ -103,7 +106,7 @@ pub enum EarlyPass {
 impl Early {
     pub fn keeping(rows: Vec<(Arc<Slot>, u64)>) -> Self {
         let mut early = Self::default();
-        rows.into_iter().for_each(|(slot, charged)| early.keep(slot, charged));
+        rows.into_iter().for_each(|(slot, charged)| early.add(&slot, Some(charged)));
         early
     }
 
@@ -111,11 +114,12 @@ impl Early {
         self.0.as_deref().map_or(&[], SmallVec::as_slice)
     }
 
-    fn keep(&mut self, slot: Arc<Slot>, charged: u64) {
+    /// `charged`: it is kept, and counts so many bytes.
+    fn add(&mut self, slot: &Arc<Slot>, charged: Option<u64>) {
         let rows = self.0.get_or_insert_default();
         rows.retain(|row| row.slot.strong_count() > 0);
-        let tag = tag_of(slot.key());
-        rows.push(Row { slot: Arc::downgrade(&slot), kept: Some(Kept { slot, charged }), tag });
+        let kept = charged.map(|charged| Kept { slot: slot.clone(), charged });
+        rows.push(Row { slot: Arc::downgrade(slot), kept, tag: tag_of(slot.key()) });
     }
 
     fn find(&self, key: &[u8]) -> Option<Arc<Slot>> {
@@ -176,9 +180,13 @@ impl Leaf {
     }
 
     /// The row with `key` of a leaf that is not loaded. If it is not in DRAM, `read` reads it from the image, and says
-    /// how many bytes it counts for the cache: from now on it is kept. `None`: the leaf is loaded, or `read` finds no
-    /// such row in the image.
-    pub fn early_row(&self, key: &[u8], read: impl FnOnce(&Image) -> Option<(Arc<Slot>, u64)>) -> Option<EarlyRow> {
+    /// how many bytes it counts for the cache if it is to be kept from now on. `None`: the leaf is loaded, or `read`
+    /// finds no such row in the image.
+    pub fn early_row(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(&Image) -> Option<(Arc<Slot>, Option<u64>)>,
+    ) -> Option<EarlyRow> {
         // As in `load`: the image counts.
         let mut early = lock(&self.early);
         if self.is_loaded() {
@@ -189,8 +197,11 @@ impl Leaf {
             return Some(EarlyRow::Present(slot));
         }
         let (slot, charged) = read(&self.page.home()?)?;
-        early.keep(slot.clone(), charged);
-        Some(EarlyRow::Read((slot, charged)))
+        early.add(&slot, charged);
+        Some(match charged {
+            Some(charged) => EarlyRow::Kept((slot, charged)),
+            None => EarlyRow::Held(slot),
+        })
     }
 
     /// Notes a look at the row with `key`, which is not in DRAM, at the time `now`. `turn`: the time in which the hand

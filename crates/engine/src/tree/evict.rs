@@ -9,7 +9,7 @@ use lodestone_pmem::sync::lock;
 use lodestone_txn::{RowState, RowWord, Tick};
 
 use super::{Ground, Slot, Tree};
-use crate::cache::Looked;
+use crate::cache::{Looked, Stay};
 use crate::cold::Source;
 use crate::core::Core;
 use crate::dual::is_dual;
@@ -23,9 +23,9 @@ impl Tree {
         if let Some(slot) = leaf.find_early(key) {
             return Some(slot);
         }
-        let is_used = match cache.look(leaf, key) {
+        let stay = match cache.look(leaf, key) {
             Looked::Leaf => return None,
-            Looked::Row { is_used } => is_used,
+            Looked::Row(stay) => stay,
         };
         let Ground { source, base, .. } = &self.ground;
         // The medium and the hand are waited for at the same time.
@@ -33,15 +33,26 @@ impl Tree {
         // Before: the hand must not take this row away before it is used.
         cache.make_room();
         let read = |image: &Image| {
-            let slot = source.slot(image, self.number, &leaf.span, key, *base)?;
-            Some(cache.charge_row(slot))
+            let slot = source.slot(image, (self.number, &leaf.span), key, *base, stay != Stay::No)?;
+            Some(match stay {
+                Stay::No => (slot, None),
+                Stay::Fresh | Stay::OnClock => {
+                    let (slot, charged) = cache.charge_row(slot);
+                    (slot, Some(charged))
+                }
+            })
         };
         match leaf.early_row(key, read)? {
             EarlyRow::Present(slot) => Some(slot),
-            EarlyRow::Read(row) => {
+            EarlyRow::Kept(row) => {
                 cache.note_row_read();
-                cache.add_row(&self.me, leaf, &row, is_used);
+                cache.add_row(&self.me, leaf, &row, stay);
                 Some(row.0)
+            }
+            EarlyRow::Held(slot) => {
+                cache.note_row_read();
+                cache.note_held(leaf);
+                Some(slot)
             }
         }
     }
@@ -89,7 +100,7 @@ impl Tree {
         old.end();
         self.forget(leaf);
         if let Some(cache) = &self.ground.cache {
-            copies.iter().for_each(|row| cache.add_row(&self.me, &cold, row, true));
+            copies.iter().for_each(|row| cache.add_row(&self.me, &cold, row, Stay::OnClock));
         }
         self.root.load().swap(cold);
         true

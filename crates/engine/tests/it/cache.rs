@@ -153,6 +153,9 @@ fn the_first_looks_at_a_row_do_not_load_its_leaf() -> Result<()> {
                 let counts = (now.cache_loads - before.cache_loads, now.cache_row_reads - before.cache_row_reads);
                 Ok::<_, Error>((found, counts))
             };
+            let (found, (loads, reads)) = reads_of(key)?;
+            assert_eq!((found, loads), (Some(key), 0));
+            assert!(reads < 2, "it may have stayed");
             for _ in 0..3 {
                 assert_eq!(reads_of(key)?, (Some(key), (0, 0)), "it stays, and its leaf is not loaded");
             }

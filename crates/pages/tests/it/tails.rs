@@ -58,7 +58,8 @@ fn an_added_row_is_a_row() -> Result<()> {
     assert!(fixture.is_right(&pages)?);
     let pages = fixture.open()?;
     let (image, reader) = (pages.listed()?[0].image.clone(), pages.reader());
-    let row = |key: &[u8]| reader.read_row(&image, LEAF, key).map(|(tick, _, payload)| (tick.0, payload.to_vec()));
+    let row =
+        |key: &[u8]| reader.read_row(&image, LEAF, key, None).map(|(tick, _, payload)| (tick.0, payload.to_vec()));
     assert_eq!(row(added), Some((10, b"other".to_vec())));
     assert_eq!(row(&[LEAF.1, &1_u64.to_be_bytes()].concat()).expect("a row").0, 2);
     assert_eq!(row(b"bz"), None);

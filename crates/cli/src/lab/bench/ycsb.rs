@@ -498,7 +498,7 @@ const COUNTS: [(&str, &str); 9] = [
     ("DRAM bytes/record", "dram_bytes_per_record"),
 ];
 
-const CACHE: [(&str, &str); 10] = [
+const CACHE: [(&str, &str); 11] = [
     ("workload", "workload"),
     ("threads", "threads"),
     ("bytes", "cache_bytes"),
@@ -509,6 +509,7 @@ const CACHE: [(&str, &str); 10] = [
     ("page reads/s", "page_reads_per_s"),
     ("allowed ops/s", "allowed_ops_per_s"),
     ("part of it", "part_of_allowed"),
+    ("part in turns", "part_in_turns"),
 ];
 
 const PAGES: [(&str, &str); 6] = [
