@@ -33,9 +33,14 @@ fn read(db: &Database, table: &Table, versions: &[u64]) -> Outcome<u64> {
 
 #[test]
 fn a_page_that_cannot_be_read_once_is_an_error_once() -> Outcome {
+    [false, true].into_iter().try_for_each(a_page_fails_once)
+}
+
+fn a_page_fails_once(direct_reads: bool) -> Outcome {
     let (_, device) = device(fresh()?);
     let store = store_on(&device)?;
-    let options = DatabaseOptions { cache_bytes: Some(8 << 10), ..tables::options(Durability::Sync, true) };
+    let cache_bytes = Some(8 << 10);
+    let options = DatabaseOptions { cache_bytes, direct_reads, ..tables::options(Durability::Sync, true) };
     let db = Database::open_in(&store, &options)?;
     let table = db.create_table(&"t (k u64, v bytes) key (k)".parse()?)?;
     let mut versions = vec![0; usize::try_from(ROWS)?];
