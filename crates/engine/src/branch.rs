@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use lodestone_pmem::prefetch_value;
 use lodestone_width::{exact_u32, to_usize};
 use smallvec::SmallVec;
 
@@ -121,7 +122,11 @@ impl Branch {
         let mut branch = self;
         loop {
             match &branch.children {
-                Children::Branches(branches) => branch = &branches[child(branch)],
+                Children::Branches(branches) => {
+                    branch = &branches[child(branch)];
+                    // Of a large tree most are in no cache of the processor: its lines cost one wait.
+                    prefetch_value(branch);
+                }
                 Children::Leaves(leaves) => return &leaves[child(branch)],
             }
         }

@@ -37,7 +37,7 @@ use arc_swap::{ArcSwap, Guard};
 use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
-use lodestone_pmem::{DurablePoint, planted};
+use lodestone_pmem::{DurablePoint, planted, prefetch_value};
 use lodestone_txn::{RowState, RowWord, Tick, Writer};
 use lodestone_width::to_u64;
 
@@ -377,6 +377,7 @@ impl Tree {
         loop {
             let root = self.root.load();
             let leaf = descend(&root);
+            prefetch_value(&**leaf);
             if !leaf.is_loaded()
                 && let Some(found) = early(&leaf)
             {

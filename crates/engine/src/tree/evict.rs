@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use lodestone_pages::Image;
-use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::lock;
+use lodestone_pmem::{planted, prefetch_value};
 use lodestone_txn::{RowState, RowWord, Tick};
 
 use super::{Ground, Slot, Tree};
@@ -20,6 +20,8 @@ impl Tree {
     #[cold]
     pub(super) fn cold_row(&self, leaf: &Arc<Leaf>, key: &[u8]) -> Option<Arc<Slot>> {
         let cache = self.ground.cache.as_ref().filter(|cache| cache.reads_rows() && !self.is_kept())?;
+        // While the leaf is looked at: most rows of such leaves are read from the page.
+        prefetch_value(&*leaf.page);
         if let Some(slot) = leaf.find_early(key) {
             return Some(slot);
         }
