@@ -85,7 +85,8 @@ pub struct DatabaseOptions {
     /// Most rows of a leaf in DRAM: 2 to 65,536. A leaf with more rows than fit a page is split when it is written.
     pub leaf_rows_max: usize,
     /// Bytes of DRAM for rows. The others are read from their pages when they are used. Rows that were not used for a
-    /// while make room, once a checkpoint has their changes. `None`: all rows that were used stay.
+    /// while make room, once a checkpoint has their changes. In a full cache most rows that are
+    /// read alone stay only if they are read again soon. `None`: all rows that were used stay.
     ///
     /// Each leaf takes about 280 of these bytes also while its rows are not in DRAM: 3.5 % of its page, where pages
     /// have 8 KiB. A sixteenth is for what the allocator takes beside. The rows have the rest, and an eighth at least.
