@@ -14,11 +14,12 @@
 //! - A kept row that was not used since the hand passed it goes. Its leaf finds it as long as a thread holds it.
 //! - In a full cache most rows that are read alone do not stay: they are here as long as a thread holds them. Most
 //!   would not be used again before the hand comes, and to keep and remove them costs more than to read them. A row
-//!   stays if the last one of its leaf that was read, not long ago, was the same: it gets on the clock. One of
-//!   [`FRESH_OF`] others stays too, and is *fresh* first: where many rows of a leaf are read, the last one is seldom
-//!   the same. A tenth of the bytes may be fresh. A fresh row that was used again gets on the clock. (Einziger et al.,
-//!   "TinyLFU", 2017: a row that is read takes the place of another only if it is used more. Yang et al., "FIFO queues
-//!   are all you need for cache eviction", SOSP 2023: most rows are used once, and need little room.)
+//!   stays if the last one of its leaf that was read was the same, and fewer were read since than fit into the cache:
+//!   it gets on the clock. One of [`FRESH_OF`] others stays too, and is *fresh* first: where many rows of a leaf are
+//!   read, the last one is seldom the same. A tenth of the bytes may be fresh. A fresh row that was used again gets on
+//!   the clock. (Einziger et al., "TinyLFU", 2017: a row that is read takes the place of another only if it is used
+//!   more. Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023: most rows are used once, and need
+//!   little room.)
 //! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept (`cache/holes.rs`). When a
 //!   cache shrinks, because leaves that are cold take more of it, the rows that stay leave holes everywhere. If these
 //!   are more than a tenth of the bound, the hand evicts the leaves of its emptiest parts, which go back to the
@@ -54,7 +55,7 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::core::Core;
 use crate::events;
-use crate::leaf::{EarlyPass, FewRows, Leaf, Look, UsedRows, charge_of};
+use crate::leaf::{EarlyPass, FewRows, Leaf, Look, LookTurns, UsedRows, charge_of};
 use crate::tree::{Bytes, Slot, Tree};
 
 pub use holes::arena;
@@ -69,6 +70,8 @@ const TURN_BITS: u32 = 6;
 const FRESH_PART: u64 = 10;
 /// One of so many rows stays that are read in a full cache, and were not read not long ago.
 const FRESH_OF: u64 = 16;
+/// Of so many rows that were read last the mean size is known.
+const MEAN_OF: u64 = 16;
 /// A cache is full that has less room than this part of the rows. The hand makes less room than that.
 const FULL_PART: u64 = 32;
 /// Leaves that may refer to rows which were read alone, and which no thread holds any more.
@@ -126,6 +129,8 @@ pub struct Cache {
     warm_loads: AtomicU64,
     /// Entries of the clock, and fresh ones.
     on_clock: AtomicU64,
+    /// About how many bytes a row counts that was read alone; 0: there was none.
+    row_mean: AtomicU64,
     /// Leaves of which a row is not kept any more, and a thread may hold it.
     early: Mutex<VecDeque<Weak<Leaf>>>,
     core: OnceLock<Weak<Core>>,
@@ -232,6 +237,7 @@ impl Cache {
             row_reads: AtomicU64::new(0),
             warm_loads: AtomicU64::new(0),
             on_clock: AtomicU64::new(0),
+            row_mean: AtomicU64::new(0),
             early: Mutex::default(),
             core: OnceLock::new(),
         })
@@ -366,6 +372,12 @@ impl Cache {
     pub fn charge_row(&self, slot: Arc<Slot>) -> (Arc<Slot>, u64) {
         let bytes = charge_of(&slot);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // A lost one of two threads does no harm.
+        let mean = match self.row_mean.load(Ordering::Relaxed) {
+            0 => bytes,
+            mean => mean - mean / MEAN_OF + bytes / MEAN_OF,
+        };
+        self.row_mean.store(mean, Ordering::Relaxed);
         (slot, bytes)
     }
 
@@ -381,6 +393,11 @@ impl Cache {
     pub fn note_held(&self, leaf: &Arc<Leaf>) {
         self.row_evictions.fetch_add(1, Ordering::Relaxed);
         self.forget_later(leaf);
+    }
+
+    /// About how many rows that are read alone fit.
+    fn rows_max(&self) -> u64 {
+        self.row_bytes_max().checked_div(self.row_mean.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Whether a row that is read alone stays. `is_again`: it was read not long ago.
@@ -407,7 +424,9 @@ impl Cache {
         let evictions = self.evictions() + self.row_evictions.load(Ordering::Relaxed);
         let on_clock = self.on_clock.load(Ordering::Relaxed).max(1);
         let part = on_clock.ilog2().saturating_sub(TURN_BITS);
-        let Look { is_again, looks } = leaf.note_look(key, evictions >> part, on_clock >> part);
+        // Where most entries are leaves, more rows fit than there are entries.
+        let turns = LookTurns { row: on_clock.max(self.rows_max()) >> part, leaf: on_clock >> part };
+        let Look { is_again, looks } = leaf.note_look(key, evictions >> part, turns);
         let has_room_for_all = || self.leaves.load(Ordering::Relaxed) * to_u64(self.page_bytes) <= self.bytes_max;
         if looks >= LOOKS_MIN || evictions == 0 && has_room_for_all() {
             Looked::Leaf

@@ -26,7 +26,7 @@ use lodestone_txn::Tick;
 use lodestone_width::{low_u16, to_u64, to_usize};
 
 use early::Early;
-pub use early::{EarlyPass, EarlyRow, FewRows, Look, ROWS_KEPT_MAX, UsedRows, charge_of};
+pub use early::{EarlyPass, EarlyRow, FewRows, Look, LookTurns, ROWS_KEPT_MAX, UsedRows, charge_of};
 
 use crate::error::Result;
 use crate::slot::{Bytes, Slot, USES_MAX};

@@ -37,6 +37,15 @@ pub struct Look {
     pub looks: u32,
 }
 
+/// How long a look counts.
+#[derive(Clone, Copy, Debug)]
+pub struct LookTurns {
+    /// For the same row: the time in which as many rows are read as fit into the cache.
+    pub row: u64,
+    /// For other rows of the leaf twice as long as it counts: the time in which the hand of the cache passes all.
+    pub leaf: u64,
+}
+
 /// Addresses of rows.
 pub type FewRows = SmallVec<[usize; ROWS_KEPT_MAX]>;
 
@@ -204,17 +213,16 @@ impl Leaf {
         })
     }
 
-    /// Notes a look at the row with `key`, which is not in DRAM, at the time `now`. `turn`: the time in which the hand
-    /// of the cache passes all.
-    pub fn note_look(&self, key: &[u8], now: u64, turn: u64) -> Look {
+    /// Notes a look at the row with `key`, which is not in DRAM, at the time `now`.
+    pub fn note_look(&self, key: &[u8], now: u64, turns: LookTurns) -> Look {
         const TIME_MASK: u32 = (1 << TIME_BITS) - 1;
         let (now, tag) = (low_u32(now) & TIME_MASK, tag_of(key) >> (32 - TAG_BITS));
         let before = self.looked.load(Ordering::Relaxed);
         let looks = before & LOOKS_MAX;
         // A mistake when the time has gone round does no harm, and neither does one of two threads at the same time.
         let age = u64::from(now.wrapping_sub(before >> (TAG_BITS + LOOKS_BITS)) & TIME_MASK);
-        let is_again = looks > 0 && (before >> LOOKS_BITS) & ((1 << TAG_BITS) - 1) == tag && age < turn;
-        let looks = match age < turn.div_ceil(2) {
+        let is_again = looks > 0 && (before >> LOOKS_BITS) & ((1 << TAG_BITS) - 1) == tag && age < turns.row;
+        let looks = match age < turns.leaf.div_ceil(2) {
             true if is_again => looks,
             true => (looks + 1).min(LOOKS_MAX),
             false => 1,
@@ -271,7 +279,7 @@ mod tests {
         let span = Span { low: b""[..].into(), high: None };
         let leaf = Leaf::cold(span, Purged::default(), Page::new(None, false));
         let look = |key: &[u8], now| {
-            let Look { is_again, looks } = leaf.note_look(key, now, 64);
+            let Look { is_again, looks } = leaf.note_look(key, now, LookTurns { row: 64, leaf: 64 });
             (is_again, looks)
         };
         assert_eq!(look(b"a", 5), (false, 1));

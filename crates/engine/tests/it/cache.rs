@@ -196,7 +196,8 @@ fn rows_that_are_used_stay_without_the_others_of_their_pages() -> Result<()> {
             // Others come and go.
             (0..10).try_for_each(|_| db.update(|tx| read(&table, tx, random.below(KEYS)).map(|_| ())))?;
         }
-        assert!(reads[0] > 12 && reads[4..].iter().all(|reads| *reads < 5), "{domain:?}: {reads:?}, {}", db.stats());
+        // The second read of a row that goes at once keeps it, though more are read meanwhile than leaves are here.
+        assert!(reads[0] > 12 && reads[3..].iter().all(|reads| *reads < 5), "{domain:?}: {reads:?}, {}", db.stats());
         assert!(db.stats().cache_bytes <= CACHE + CACHE / 10, "{}", db.stats());
     }
     Ok(())
