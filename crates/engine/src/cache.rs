@@ -20,8 +20,9 @@
 //!   the clock. (Einziger et al., "TinyLFU", 2017: a row that is read takes the place of another only if it is used
 //!   more. Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023: most rows are used once, and need
 //!   little room.)
-//! - Rows that were read are in an [`Arena`], for whose holes a part of the bound is kept (`cache/holes.rs`). When a
-//!   cache shrinks, because leaves that are cold take more of it, the rows that stay leave holes everywhere. If these
+//! - Rows that are read and stay are in an [`Arena`], for whose holes a part of the bound is kept (`cache/holes.rs`).
+//!   Others are in memory of the allocator, also when their leaf is loaded while a thread holds them. When a cache
+//!   shrinks, because leaves that are cold take more of it, the rows that stay leave holes everywhere. If these
 //!   are more than a tenth of the bound, the hand evicts the leaves of its emptiest parts, which go back to the
 //!   allocator.
 //! - If an eighth of the cache is dirty and in the way, the hand asks for a round, after which it is clean. When the
@@ -29,11 +30,11 @@
 //!
 //! - The leaves of tables that are [kept](crate::Schema::kept) are not on the clock, and their rows do not count.
 //!
-//! - The first two looks at rows of a cold leaf that are not in DRAM read these alone, and the leaf keeps them
-//!   (`cold.rs`). A third one loads the leaf, if each is at another row than the one before it, and comes before half
-//!   as many leaves and rows were evicted as there are: many rows of the leaf are used. Fewer looks, or more time,
-//!   would load leaves whose other rows are not used before the hand comes. While nothing is evicted no time passes. A
-//!   cache that has room for all rows loads a leaf at the first look.
+//! - The first two looks at rows of a cold leaf that are not in DRAM read these alone (`cold.rs`). A third one loads
+//!   the leaf, if each is at another row than the one before it, and comes before half as many leaves and rows went, or
+//!   did not stay, as there are: many rows of the leaf are used. Fewer looks, or more time, would load leaves whose
+//!   other rows are not used before the hand comes. While all stay no time passes. A cache that has room for all rows
+//!   loads a leaf at the first look.
 //!
 //! So the cache holds more than its bound only while rows are dirty or held. A transaction that reads more rows than
 //! fit keeps them all until it ends; a snapshot keeps one leaf at a time.
@@ -64,17 +65,17 @@ pub use holes::arena;
 pub const COLD_LEAF_BYTES: u64 = 280;
 /// So many looks at rows of a cold leaf that are not in DRAM, each soon after the one before it, load it.
 const LOOKS_MIN: u32 = 3;
-/// A turn of the hand has about as many parts as these bits have numbers.
+/// The time in which as many pages are read as fit has about as many parts as these bits have numbers.
 const TURN_BITS: u32 = 6;
 /// This part of the bytes for rows may be fresh ones.
 const FRESH_PART: u64 = 10;
-/// One of so many rows stays that are read in a full cache, and were not read not long ago.
+/// Of the rows that are read in a full cache, and that are not read again, one of so many stays.
 const FRESH_OF: u64 = 16;
 /// Of so many rows that were read last the mean size is known.
 const MEAN_OF: u64 = 16;
 /// A cache is full that has less room than this part of the rows. The hand makes less room than that.
 const FULL_PART: u64 = 32;
-/// Leaves that may refer to rows which were read alone, and which no thread holds any more.
+/// So many leaves may refer to rows which were read alone, and which no thread holds any more.
 const EARLY_MAX: usize = 128;
 /// Such a part of the bound is for holes of the arena: a cache that is full has a few hundredths.
 const HOLES_PART: u64 = 32;
@@ -99,6 +100,8 @@ pub struct Cache {
     reads_rows: bool,
     /// Bytes of a page.
     page_bytes: usize,
+    /// A part of the time of looks has two to the power of so many reads. It stays the same, since times are compared.
+    part_bits: u32,
     clock: Mutex<Queue>,
     /// Rows that were read a first time, before they are on the clock.
     fresh: Mutex<Queue>,
@@ -131,7 +134,7 @@ pub struct Cache {
     on_clock: AtomicU64,
     /// About how many bytes a row counts that was read alone; 0: there was none.
     row_mean: AtomicU64,
-    /// Leaves of which a row is not kept any more, and a thread may hold it.
+    /// Leaves with a row that is not kept, and that a thread may hold. Each is here once.
     early: Mutex<VecDeque<Weak<Leaf>>>,
     core: OnceLock<Weak<Core>>,
 }
@@ -198,7 +201,7 @@ pub enum Looked {
 pub enum Stay {
     /// As long as a thread holds it.
     No,
-    /// Until a tenth of all rows came after it, if it is not used again.
+    /// Until a tenth of all rows that stay came after it, if it is not used again.
     Fresh,
     /// It is known to be used again.
     OnClock,
@@ -221,6 +224,7 @@ impl Cache {
             arena,
             reads_rows,
             page_bytes,
+            part_bits: (bytes_max / to_u64(page_bytes).max(1)).max(1).ilog2().saturating_sub(TURN_BITS),
             clock: Mutex::default(),
             fresh: Mutex::default(),
             bytes: AtomicU64::new(0),
@@ -422,11 +426,11 @@ impl Cache {
     pub fn look(&self, leaf: &Leaf, key: &[u8]) -> Looked {
         // Time is the number of evictions, and of rows that did not stay, in parts of a turn: so a few bits hold it.
         let evictions = self.evictions() + self.row_evictions.load(Ordering::Relaxed);
-        let on_clock = self.on_clock.load(Ordering::Relaxed).max(1);
-        let part = on_clock.ilog2().saturating_sub(TURN_BITS);
+        let on_clock = self.on_clock.load(Ordering::Relaxed);
+        let parts = |reads: u64| (reads >> self.part_bits).max(1);
         // Where most entries are leaves, more rows fit than there are entries.
-        let turns = LookTurns { row: on_clock.max(self.rows_max()) >> part, leaf: on_clock >> part };
-        let Look { is_again, looks } = leaf.note_look(key, evictions >> part, turns);
+        let turns = LookTurns { row: parts(on_clock.max(self.rows_max())), leaf: parts(on_clock) };
+        let Look { is_again, looks } = leaf.note_look(key, evictions >> self.part_bits, turns);
         let has_room_for_all = || self.leaves.load(Ordering::Relaxed) * to_u64(self.page_bytes) <= self.bytes_max;
         if looks >= LOOKS_MIN || evictions == 0 && has_room_for_all() {
             Looked::Leaf
@@ -603,20 +607,30 @@ impl Cache {
         false
     }
 
-    /// A thread holds a row that `leaf` does not keep any more. The leaf refers to it until it is loaded, or so many
-    /// other ones came after it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
+    /// A thread holds a row that `leaf` does not keep. The leaf refers to it until it is loaded, or so many other
+    /// leaves came after it that it is asked to [forget](Leaf::forget_early) rows that no thread holds.
     fn forget_later(&self, leaf: &Arc<Leaf>) {
-        let mut early = lock(&self.early);
-        early.push_back(Arc::downgrade(leaf));
+        if leaf.list_early() {
+            lock(&self.early).push_back(Arc::downgrade(leaf));
+        }
         // Two: after a transaction that held many rows there are fewer again.
         for _ in 0..2 {
-            if early.len() > EARLY_MAX
-                && let Some(first) = early.pop_front()
-                && first.upgrade().is_some_and(|first| first.forget_early())
-            {
-                early.push_back(first);
+            // The list is free while the leaf is looked at, and the last owner of a leaf is dropped.
+            let Some(first) = self.next_to_forget() else { return };
+            if let Some(first) = first.upgrade().filter(|first| first.forget_early()) {
+                lock(&self.early).push_back(Arc::downgrade(&first));
             }
         }
+    }
+
+    /// Takes the first leaf from the list, if there are more than enough.
+    fn next_to_forget(&self) -> Option<Weak<Leaf>> {
+        let mut early = lock(&self.early);
+        if early.len() <= EARLY_MAX {
+            early.shrink_to(2 * EARLY_MAX);
+            return None;
+        }
+        early.pop_front()
     }
 
     /// The hand passes a leaf, or a row of a cold one.

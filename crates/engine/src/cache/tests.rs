@@ -1,6 +1,7 @@
 //! The cache through its own counts: what stays, what goes, and what is counted.
 
 use lodestone_pmem::{DomainChoice, PoolOptions};
+use lodestone_txn::{RowWord, Tick, Writer};
 
 use super::holes::{ARENA_BYTES_MIN, HOLES_MAX_PART};
 use super::*;
@@ -298,5 +299,106 @@ fn rows_that_are_read_once_do_not_stay_in_a_full_cache() -> Result<()> {
     // With other reads the leaves that may refer to such rows become few again.
     held.iter().try_for_each(|key| read(*key + 1))?;
     assert!(lock(&cache.early).len() <= EARLY_MAX + 1, "{}", lock(&cache.early).len());
+    Ok(())
+}
+
+/// A database whose cache holds no row, and the cold leaves of its table.
+fn cold_leaves() -> Result<(Database, Vec<Arc<Leaf>>, tempfile::TempDir)> {
+    let (cache_bytes, warm_up, checkpoint_thread) = (Some(4 << 20), false, false);
+    let options = DatabaseOptions { cache_bytes, warm_up, checkpoint_thread, ..DatabaseOptions::default() };
+    let (db, table, folder) = bounded_with(options)?;
+    for first in (0..12_000_u64).step_by(100) {
+        db.update(|tx| (first..first + 100).try_for_each(|key| table.put(tx, &row![key, vec![7_u8; 1000]])))?;
+    }
+    db.checkpoint()?;
+    let mut leaves = Vec::new();
+    for_each_leaf(db.core(), |tree, leaf| _ = tree.evict(db.core(), leaf, &[]));
+    for_each_leaf(db.core(), |tree, leaf| {
+        if tree.number == table.tree.number && !leaf.is_loaded() {
+            leaves.push(leaf.clone());
+        }
+    });
+    Ok((db, leaves, folder))
+}
+
+#[test]
+fn a_leaf_is_listed_once_while_a_row_of_it_is_held() -> Result<()> {
+    const LEAVES: usize = 300;
+    let (db, leaves, _folder) = cold_leaves()?;
+    let cache = db.core().ground.cache.as_ref().expect("a bound");
+    assert!(leaves.len() > LEAVES + EARLY_MAX, "{}", leaves.len());
+    let length = || lock(&cache.early).len();
+    // Each has a row that a thread holds, and others of it are read and do not stay.
+    let hold = |leaf: &Leaf| {
+        let slot = Slot::new(b"held"[..].into(), RowWord::new(Tick(1), Writer::default(), false), b""[..].into());
+        assert!(leaf.early_row(b"held", |_| Some((slot.clone(), None))).is_some());
+        slot
+    };
+    let held: Vec<_> = leaves[..LEAVES].iter().map(|leaf| hold(leaf)).collect();
+    for _ in 0..10 {
+        leaves[..LEAVES].iter().for_each(|leaf| cache.note_held(leaf));
+        assert_eq!(length(), LEAVES);
+    }
+    // They go when no thread holds a row, and are listed again after that.
+    drop(held);
+    leaves[LEAVES..LEAVES + EARLY_MAX].iter().for_each(|leaf| cache.note_held(leaf));
+    leaves[LEAVES..].iter().chain(&leaves[LEAVES..]).for_each(|leaf| cache.note_held(leaf));
+    assert!(length() <= EARLY_MAX + 1, "{}", length());
+    assert!(lock(&cache.early).capacity() <= 2 * EARLY_MAX, "{}", lock(&cache.early).capacity());
+    let again = hold(&leaves[0]);
+    let before = length();
+    cache.note_held(&leaves[0]);
+    assert!((before..=before + 1).contains(&length()));
+    assert!(lock(&cache.early).iter().any(|leaf| leaf.ptr_eq(&Arc::downgrade(&leaves[0]))));
+    drop(again);
+    Ok(())
+}
+
+#[test]
+fn a_read_that_hangs_stops_no_read_of_other_leaves() -> Result<()> {
+    let (db, leaves, _folder) = cold_leaves()?;
+    let cache = db.core().ground.cache.as_ref().expect("a bound");
+    let (first, others) = leaves.split_first().expect("a leaf");
+    assert!(others.len() > 2 * EARLY_MAX, "{}", others.len());
+    cache.note_held(first);
+    let (begun, is_begun) = std::sync::mpsc::channel();
+    let (end, is_ended) = std::sync::mpsc::channel::<()>();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The page of the first leaf does not come.
+            first.early_row(b"a", |_| {
+                begun.send(()).expect("the test waits");
+                let _ = is_ended.recv();
+                None
+            })
+        });
+        is_begun.recv().expect("the read begins");
+        scope.spawn(move || {
+            others.iter().for_each(|leaf| cache.note_held(leaf));
+            let _ = done.send(());
+        });
+        let outcome = is_done.recv_timeout(std::time::Duration::from_secs(20));
+        drop(end);
+        assert!(outcome.is_ok(), "they wait for the page of another leaf");
+    });
+    Ok(())
+}
+
+#[test]
+fn a_row_is_known_again_when_the_number_of_entries_passes_a_power_of_two() -> Result<()> {
+    let (db, leaves, _folder) = cold_leaves()?;
+    let cache = db.core().ground.cache.as_ref().expect("a bound");
+    cache.row_evictions.store(1_000_000, Ordering::Relaxed);
+    for (before, after) in [(65_535, 65_536), (65_536, 65_535), (4_095, 4_096)] {
+        for leaf in &leaves[..10] {
+            cache.on_clock.store(before, Ordering::Relaxed);
+            assert_ne!(cache.look(leaf, &before.to_le_bytes()), Looked::Leaf);
+            cache.on_clock.store(after, Ordering::Relaxed);
+            assert_eq!(cache.look(leaf, &before.to_le_bytes()), Looked::Row(Stay::OnClock));
+        }
+        // Long after.
+        cache.row_evictions.fetch_add(1_000_000, Ordering::Relaxed);
+    }
     Ok(())
 }

@@ -66,7 +66,11 @@ pub fn charge_of(slot: &Slot) -> u64 {
 
 /// The rows. Mostly there is none.
 #[derive(Debug, Default)]
-pub struct Early(Option<Box<SmallVec<[Row; 1]>>>);
+pub struct Early {
+    rows: Option<Box<SmallVec<[Row; 1]>>>,
+    /// Whether the cache has the leaf in its list of those that are to [forget](Leaf::forget_early) rows.
+    is_listed: bool,
+}
 
 #[derive(Debug)]
 struct Row {
@@ -120,12 +124,12 @@ impl Early {
     }
 
     fn rows(&self) -> &[Row] {
-        self.0.as_deref().map_or(&[], SmallVec::as_slice)
+        self.rows.as_deref().map_or(&[], SmallVec::as_slice)
     }
 
     /// `charged`: it is kept, and counts so many bytes.
     fn add(&mut self, slot: &Arc<Slot>, charged: Option<u64>) {
-        let rows = self.0.get_or_insert_default();
+        let rows = self.rows.get_or_insert_default();
         rows.retain(|row| row.slot.strong_count() > 0);
         let kept = charged.map(|charged| Kept { slot: slot.clone(), charged });
         rows.push(Row { slot: Arc::downgrade(slot), kept, tag: tag_of(slot.key()) });
@@ -141,26 +145,26 @@ impl Early {
 
     /// Forgets rows that no thread holds. Returns whether others are left that are not kept.
     fn forget(&mut self) -> bool {
-        let Some(rows) = &mut self.0 else { return false };
+        let Some(rows) = &mut self.rows else { return false };
         rows.retain(|row| row.slot.strong_count() > 0);
         rows.shrink_to_fit();
         let is_held = rows.iter().any(|row| row.kept.is_none());
         if rows.is_empty() {
-            self.0 = None;
+            self.rows = None;
         }
         is_held
     }
 
     /// No row is kept any more. Returns how many bytes they counted.
     fn take_all(&mut self) -> u64 {
-        let rows = self.0.iter_mut().flat_map(|rows| rows.iter_mut());
+        let rows = self.rows.iter_mut().flat_map(|rows| rows.iter_mut());
         rows.filter_map(|row| row.kept.take()).map(|kept| kept.charged).sum()
     }
 
     /// The leaf is loaded: its rows, by key, are in these slots from now on, in which threads see changes. Returns how
     /// many bytes they counted.
     pub fn move_to(&mut self, slots: &mut [Arc<Slot>]) -> u64 {
-        let (mut charged, rows) = (0, self.0.take());
+        let (mut charged, rows) = (0, self.rows.take());
         for row in rows.into_iter().flat_map(|rows| rows.into_iter()) {
             charged += row.kept.as_ref().map_or(0, |kept| kept.charged);
             if let Some(early) = row.slot.upgrade()
@@ -234,7 +238,8 @@ impl Leaf {
     /// The hand of the cache passes a row.
     pub fn pass_early(&self, row: &Weak<Slot>, must_go: bool) -> EarlyPass {
         let mut early = lock(&self.early);
-        let Some(row) = early.0.iter_mut().flat_map(|rows| rows.iter_mut()).find(|early| early.slot.ptr_eq(row)) else {
+        let Some(row) = early.rows.iter_mut().flat_map(|rows| rows.iter_mut()).find(|early| early.slot.ptr_eq(row))
+        else {
             return EarlyPass::Gone;
         };
         match &row.kept {
@@ -248,9 +253,17 @@ impl Leaf {
         }
     }
 
-    /// Forgets rows that were read early and that no thread holds. Returns whether there are others.
+    /// Notes that the cache lists the leaf. Returns whether it did not before.
+    pub fn list_early(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.early).is_listed, true)
+    }
+
+    /// Forgets rows that were read early and that no thread holds. Returns whether the leaf stays in the list of the
+    /// cache: there are others, or another thread reads one now, for whose page this one does not wait.
     pub fn forget_early(&self) -> bool {
-        lock(&self.early).forget()
+        let Ok(mut early) = self.early.try_lock() else { return true };
+        early.is_listed = early.forget();
+        early.is_listed
     }
 
     /// Bytes that it counts for the cache.

@@ -7,9 +7,9 @@
 //! which reads pages, would not be faster than `1 / (1 / hits + misses / reads)`. A miss here reads a page, or one row
 //! of it.
 //!
-//! Where the workload only reads, it runs in these turns too, a second each: `part_in_turns` is the median of what each
-//! turn reached of that which the same turn allowed. A processor that others use is not always as fast, and the run as
-//! a whole may have had other times than the rates.
+//! Where the workload only reads, it runs in these turns too, a second each, or until its operations end:
+//! `part_in_turns` is the median of what each turn reached of that which the same turn allowed. A processor that others
+//! use is not always as fast, and the run as a whole may have had other times than the rates.
 //!
 //! These hits are the choices of the run that are in the cache after it, in the order in which the run makes them: a
 //! cache of tens of megabytes is in DRAM, and a hit waits for it. The rate of a few records, which the caches of the
@@ -83,8 +83,8 @@ impl<'d> CacheWatch<'d> {
         let (loads, rows) = (stats.cache_loads - self.loads.get(), stats.cache_row_reads - self.row_reads.get());
         let (anonymous, heap) = (anonymous_bytes()?, crate::allocator::bytes_in_use());
         let misses = (loads + rows) as f64 / result.operations.max(1) as f64;
-        let mut keys = Self::keys_in_cache(records, spec)?;
-        let few_keys = few(&keys);
+        let mut keys = Self::keys_in_cache(records, spec, 0)?;
+        let hit_records = keys.iter().collect::<HashSet<_>>().len() as u64;
         let only_reads = spec.workload.mix().share(OperationKind::Read) == 100;
         let mut turns = [const { Vec::new() }; 3];
         let (mut rates, mut parts) = (Vec::new(), Vec::new());
@@ -92,10 +92,10 @@ impl<'d> CacheWatch<'d> {
             let run = if only_reads { Some(self.run_again(records, spec, turn)?) } else { None };
             if run.is_some() {
                 // Others are there now.
-                keys = Self::keys_in_cache(records, spec)?;
+                keys = Self::keys_in_cache(records, spec, turn as u64)?;
             }
             let hits = hits_per_s(records, spec, &keys, turn)?;
-            let few_hits = hits_per_s(records, spec, &few_keys, turn)?;
+            let few_hits = hits_per_s(records, spec, &few(&keys), turn)?;
             let reads = self.reads_per_s(spec, turn)?;
             if let Some((rate, misses)) = run {
                 rates.push(rate);
@@ -119,7 +119,7 @@ impl<'d> CacheWatch<'d> {
         result.set_extra("anonymous_to_limit", anonymous as f64 / limit as f64);
         result.set_extra("cache_misses_per_op", misses);
         result.set_extra("hits_per_s", hits.round());
-        result.set_extra("hit_records", keys.iter().collect::<HashSet<_>>().len() as u64);
+        result.set_extra("hit_records", hit_records);
         result.set_extra("few_hits_per_s", few_hits.round());
         result.set_extra("page_reads_per_s", reads.round());
         result.set_extra("allowed_ops_per_s", allowed.round());
@@ -141,10 +141,11 @@ impl<'d> CacheWatch<'d> {
         Ok((rate, (misses() - before) as f64 / result.operations.max(1) as f64))
     }
 
-    /// Of the keys that the run chooses, each as often as it does, those whose records are in the cache.
-    fn keys_in_cache(records: &DatabaseRecords, spec: &Spec) -> Result<Vec<Vec<u8>>> {
+    /// Of the keys that the run chooses, each as often as it does, those whose records are in the cache. Each `stream`
+    /// has other choices: to read the same records in each turn would keep them in the cache.
+    fn keys_in_cache(records: &DatabaseRecords, spec: &Spec, stream: u64) -> Result<Vec<Vec<u8>>> {
         let codec = spec.codec()?;
-        let mut random = Random::for_stream(spec.seed, u64::MAX / 2);
+        let mut random = Random::for_stream(spec.seed, u64::MAX / 2 + stream);
         let mut chooser = KeyChooser::new(spec.distribution, spec.records, spec.capacity())?;
         let mut keys = Vec::new();
         for _ in 0..CHOICES {
